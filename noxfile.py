@@ -1,6 +1,6 @@
 """Sessions beyond the README's two commands.
 
-``nox -s lint types tests docs package coverage formal synth boards emulator faults fuzz mutants eta bench``
+``nox -s lint types tests docs package coverage formal synth resources boards emulator faults fuzz mutants eta bench``
 """
 
 import re
@@ -87,7 +87,7 @@ def _first_commands(session: nox.Session, built: Path, place: Path, device: str)
     with session.chdir(place):
         run("python", "-c", "import sys, gradloom.host.cli as cli; assert cli.__file__.startswith(sys.prefix), cli.__file__")
         session.log(run("gradloom", "doctor"))
-        session.log(run("gradloom", "verilog", "--config", "nano", "--out", "nano"))
+        session.log(run("gradloom", "verilog", "--config", "nano", "--package", "--out", "nano"))
         said = run("gradloom", "train", "--network", "digits-cnn", "--config", "small", "--device", device, "--steps", "3")
         session.log(said)
     found = re.search(r"parameters ([0-9a-f]+)", said)
@@ -115,6 +115,16 @@ def synth(session: nox.Session) -> None:
     for machine in ("eta", "eta2x", "docs/results/eta2x-double-pumped.toml"):
         session.run("python", "-m", "gradloom.verif.synth_xc7", "--config", machine)
     session.run("python", "-m", "gradloom.verif.netlists")
+
+
+@nox.session
+def resources(session: nox.Session) -> None:
+    """The resource fit of ``gradloom explore`` from the committed syntheses, and docs/resource-fit.md; with arguments one more
+    machine first (``nox -s resources -- NAME xc7 clusters=2 cols=2``, minutes)."""
+    session.install("-e", ".[test,fpga]")
+    if session.posargs:
+        session.run("python", "-m", "gradloom.verif.resource_fit", "measure", *session.posargs)
+    session.run("python", "-m", "gradloom.verif.resource_fit", "fit")
 
 
 @nox.session

@@ -7,10 +7,7 @@ from gradloom.boards.clocking import add_clock
 from gradloom.contracts.config import Config
 from gradloom.rtl.board.board_design import BoardDesign
 
-__all__ = ["BAUD", "BlockRamBoard", "PlatformBoard"]
-
-BAUD = 115_200
-"""First rate of the line."""
+__all__ = ["BlockRamBoard", "PlatformBoard"]
 
 
 class PlatformBoard(Elaboratable):
@@ -64,4 +61,4 @@ class BlockRamBoard(PlatformBoard):
     """
 
     def __init__(self, config: Config, *, memory_bytes: int, clock: int, board: str, build: int = 0) -> None:
-        super().__init__(BoardDesign(config, memory_bytes, clock=clock, board=board, build=build, baud=BAUD), clock)
+        super().__init__(BoardDesign(config, memory_bytes, clock=clock, board=board, build=build), clock)

@@ -22,10 +22,10 @@ from gradloom.boards.slow_ends import slow_ends
 from gradloom.boards.stages import Stages, locked
 from gradloom.boards.tools import BuildError, Hopeless, run_tool, tool_path, tool_version
 from gradloom.contracts.config import Config, ConfigError
-from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.verilog import TOP, emit_verilog
 
-__all__ = ["MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "STAGES", "BuildRequest", "build", "routable", "synthesis_script",
-           "write_sources"]
+__all__ = ["MARGIN", "PLACER_OPTIONS", "ROUTER_OPTIONS", "STAGES", "BuildRequest", "build", "platform_files", "routable",
+           "synthesis_script", "write_sources"]
 
 STAGES = ("sources", "synthesis", "placement", "routing", "bitstream")
 PLACER_OPTIONS = ("--placer", "heap")
@@ -124,19 +124,23 @@ def synthesis_script(sources: Sequence[str] = (f"{TOP}.v", "top.il"), top: str =
 def write_sources(folder: Path, request: BuildRequest) -> int:
     """``gradloom.v``, ``top.il``, ``top.lpf`` and ``top.ys`` in ``folder``; returns the number of the build
     (:meth:`BuildRequest.number`)."""
-    module, _, name = request.board.platform.partition(":")
     machine = emit_verilog(request.config)[f"{TOP}.v"]
     number = request.number(machine)
+    files = platform_files(request.board, request.design(number))
+    for file, text in {f"{TOP}.v": machine, **files, "top.ys": synthesis_script()}.items():
+        (folder / file).write_text(text)
+    return number
+
+
+def platform_files(board: Board, design: PlatformBoard) -> dict[str, str]:
+    """``top.il``, the design on the pins of the board's platform, and ``top.lpf``, where these are."""
+    module, _, name = board.platform.partition(":")
     # The platform asks the environment for this tool even if it only writes files.
     os.environ.setdefault("OPENFPGALOADER", "openFPGALoader")
-    files = getattr(importlib.import_module(module), name)().prepare(request.design(number), "top").files
-    (folder / f"{TOP}.v").write_text(machine)
-    for file in ("top.il", "top.lpf"):
-        text = files[file]
-        # Where the sources lie is no part of the design.
-        (folder / file).write_text(_SOURCE_LINE.sub("", text if isinstance(text, str) else text.decode()))
-    (folder / "top.ys").write_text(synthesis_script())
-    return number
+    files = getattr(importlib.import_module(module), name)().prepare(design, "top").files
+    texts = {file: files[file] for file in ("top.il", "top.lpf")}
+    # Where the sources lie is no part of the design.
+    return {file: _SOURCE_LINE.sub("", text if isinstance(text, str) else text.decode()) for file, text in texts.items()}
 
 
 def routable(placed: dict[str, Any], margin: int) -> dict[str, Any]:
@@ -204,7 +208,7 @@ class _Build:
             # For the report of a build that finds the stage done.
             (self.folder / "router.json").write_text(json.dumps(self._route()))
 
-        outputs = ["top.config", "nextpnr.json", "top.sdf", "routing.log", "router.json"]
+        outputs = ["top.config", "nextpnr.json", "top.sdf", "routed.json", "routing.log", "router.json"]
         given = [self.versions[tool], *self._routing(request.seed), *request.router, f"margin {request.margin}"]
         if not self.stages.run("routing", given, ["placed.json", "top.lpf"], outputs, work):
             self.report("routing", "done before")
@@ -219,7 +223,7 @@ class _Build:
 
     def _routing(self, seed: int, options: tuple[str, ...] = ()) -> list[str]:
         return [*self._nextpnr(seed), "--json", "routable.json", "--no-pack", "--no-place", *options, "--textcfg", "top.config",
-                "--report", "nextpnr.json", "--sdf", "top.sdf", "--timing-allow-fail"]
+                "--report", "nextpnr.json", "--sdf", "top.sdf", "--write", "routed.json", "--timing-allow-fail"]
 
     def _route(self) -> dict[str, list[str]]:
         """Commands that led to an end: of the placement, of another one if nothing else did, without regard to timing at last."""

@@ -13,6 +13,7 @@ sentence that names the thing, the rule and the fix; the constructors of :class:
 :exc:`NetworkError` and :exc:`ConfigError`.
 """
 
+from gradloom.api._explorations import DesignPoint, explore
 from gradloom.api._given import load_config, load_network
 from gradloom.api._machines import devices, verilog
 from gradloom.api._programs import CompiledProgram, LayerCost, MemoryRegion, compile
@@ -48,6 +49,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Conv",
+    "DesignPoint",
     "DeviceStatus",
     "Difference",
     "EvalResult",
@@ -72,6 +74,7 @@ __all__ = [
     "compile",
     "devices",
     "evaluate",
+    "explore",
     "load_config",
     "load_network",
     "resume",

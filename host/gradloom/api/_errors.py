@@ -16,7 +16,7 @@ __all__ = ["in_python", "plain_errors"]
 _NAMES = {"trace-fst": "trace", "dram-latency": "latency", "dram-bytes-per-cycle": "bytes_per_cycle"}
 """Options of the command line that Python calls otherwise."""
 _SAME = ("augment", "batch", "check", "config", "data", "device", "epochs", "family", "format", "integers", "lr",
-         "momentum", "network", "normalise", "out", "resume", "rounding", "schedule", "seed", "stalls", "steps",
+         "momentum", "network", "normalise", "out", "package", "resume", "rounding", "schedule", "seed", "stalls", "steps",
          "trace-cycles", "validation", "warmup", "weight-decay", "weights")
 """Options that Python calls by the same name, with underscores."""
 

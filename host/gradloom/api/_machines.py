@@ -13,7 +13,7 @@ __all__ = ["devices", "verilog"]
 
 
 @plain_errors()
-def verilog(config: Config | Source, out: Path | str, *, family: str = "any") -> tuple[Path, ...]:
+def verilog(config: Config | Source, out: Path | str, *, family: str = "any", package: bool = False) -> tuple[Path, ...]:
     """Write a machine's Verilog, its register map (Markdown, C header, JSON) and its resolved configuration.
 
     Parameters
@@ -24,6 +24,9 @@ def verilog(config: Config | Source, out: Path | str, *, family: str = "any") ->
         Folder to write, which must not exist; it is whole or absent.
     family : :class:`str`
         "any", or "xc7": the array's MACs are DSP48E1 slices of the Xilinx 7 series.
+    package : :class:`bool`
+        Also a FuseSoC core file, the registers in SystemRDL and, of a machine whose beats have 16 bits, a top module with AXI4 data
+        of 32 bits.
 
     Returns
     -------
@@ -35,7 +38,7 @@ def verilog(config: Config | Source, out: Path | str, *, family: str = "any") ->
     :exc:`UserError`
         If the folder exists or cannot be written, the family does not fit the machine, or Yosys is missing.
     """
-    return write_verilog(VerilogRequest(config=name_of(config), out=path_of(out), family=family))
+    return write_verilog(VerilogRequest(config=name_of(config), out=path_of(out), family=family, package=package))
 
 
 def devices() -> tuple[DeviceStatus, ...]:

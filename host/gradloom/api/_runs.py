@@ -65,7 +65,7 @@ def train(
     config : :class:`Config`, or name or file, optional
         The machine; default: "small", or the board's.
     device : :class:`str`
-        "golden", "rtl", "emulator", "emulator:cuda", a board or "sim:" and a board (:func:`devices`).
+        "golden", "rtl", "emulator", "emulator:cuda", a board, or "sim:" or "netlist:" and a board (:func:`devices`).
     epochs, steps : :class:`int`, optional
         Passes over the training images, or steps; at most one of the two.
     batch : :class:`int`, optional

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gradloom.boards.board import BOARDS
+from gradloom.boards.fpgas import FPGAS
 from gradloom.contracts.config import PRESETS, ConfigError
 from gradloom.host.commands.cli_arguments import (
     augment_argument,
@@ -17,6 +18,7 @@ from gradloom.host.commands.cli_arguments import (
     device,
     dram_arguments,
     format_argument,
+    gigabytes,
     integers_argument,
     machine_arguments,
     memory_arguments,
@@ -27,15 +29,18 @@ from gradloom.host.commands.cli_arguments import (
     rounding_argument,
     schedule_argument,
     seed,
+    share,
     step_arguments,
 )
 from gradloom.host.commands.verilog_command import TARGETS
 from gradloom.host.devices.device import DEVICES, MachineError
 from gradloom.host.devices.limits import told
+from gradloom.host.explore.names import ALL_SYSTEMS, RESOURCE_FAMILIES
 from gradloom.host.files import UserError
 from gradloom.host.requests import CHECKS
 from gradloom.models.network import NetworkError
 from gradloom.sim.simulation import ProtocolError
+from gradloom.systems.networks import NETWORKS
 
 __all__ = ["main", "parse"]
 
@@ -125,6 +130,29 @@ def _diff_arguments(diff: argparse.ArgumentParser) -> None:
     diff.set_defaults(trace_fst=None, trace_cycles="0:1")
 
 
+def _explore_arguments(explore: argparse.ArgumentParser) -> None:
+    explore.add_argument("--network", required=True, metavar="NAME|FILE",
+                         help=f"built-in network or TOML file; for the papers' systems also {', '.join(NETWORKS)}")
+    explore.add_argument("--system", choices=ALL_SYSTEMS, default="eta",
+                         help="eta: gradloom's own machines; the others by the equations of their papers (default: eta)")
+    explore.add_argument("--device", metavar="NAME", help=f"{', '.join(FPGAS)}; or give its sizes:")
+    explore.add_argument("--luts", type=positive, metavar="N", help="LUTs of the device")
+    explore.add_argument("--dsps", type=positive, metavar="N", help="its DSP slices or multipliers")
+    explore.add_argument("--brams", type=positive, metavar="N", help="its block RAMs, of 36 Kbit (ecp5: of 18 Kbit)")
+    explore.add_argument("--bandwidth", type=gigabytes, metavar="GB/S", help="of its memory, reads and writes together")
+    explore.add_argument("--family", choices=RESOURCE_FAMILIES, default="xc7",
+                         help="of a device that is given by sizes (default: xc7)")
+    explore.add_argument("--batch", type=positive, help="images a step (default: the network's; 128 for those of the papers)")
+    explore.add_argument("--clock-mhz", type=clock_mhz, metavar="F", help="another clock than the device's (of sizes: 200)")
+    explore.add_argument("--fill", type=share, metavar="SHARE",
+                         help="share of the LUTs that a machine may take, 0 to 1 (default: 0.8; of ECP5 the largest routed one)")
+    explore.add_argument("--points", type=positive, default=5, help="machines to compile at most, for --system eta (default: 5)")
+    explore.add_argument("--json", action="store_true", help="print the record as JSON in place of the table")
+    explore.add_argument("--out", type=Path, default=None, metavar="DIR",
+                         help="folder of explore.json, explore.svg and a TOML file for each machine (default: runs/explore-NETWORK-"
+                              "DEVICE-N)")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gradloom", description="Generate, verify and run DNN training accelerators.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -187,11 +215,15 @@ def _parser() -> argparse.ArgumentParser:
 
     _tune_arguments(commands.add_parser("tune", help="search for a faster schedule of a training step"))
 
+    _explore_arguments(commands.add_parser("explore", help="which machine trains a network fastest on a device"))
+
     verilog = commands.add_parser("verilog", help="write the machine's Verilog, register map and configuration")
     verilog.add_argument("--config", default="small", metavar="NAME|FILE")
     verilog.add_argument("--family", choices=TARGETS, default="any",
                          help="xc7: the array's MACs are DSP48E1 slices (not mac = post_shift)")
-    verilog.add_argument("--out", type=Path, required=True, metavar="DIR")
+    verilog.add_argument("--package", action="store_true",
+                         help="also a FuseSoC core and the registers in SystemRDL; AXI4 data of at least 32 bits")
+    verilog.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write, which must not exist")
 
     _board_commands(commands)
 
@@ -288,6 +320,8 @@ def _main(arguments: Sequence[str] | None) -> int:
                 _check_resume(options)
         elif options.command == "bench":
             from gradloom.host.bench.bench_command import run as command
+        elif options.command == "explore":
+            from gradloom.host.explore.explore_command import run as command
         elif options.command == "tune":
             from gradloom.host.commands.tune_command import run as command
         elif options.command == "diff":

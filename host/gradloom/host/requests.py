@@ -18,8 +18,9 @@ from gradloom.host.datasets.data import RawImages
 from gradloom.host.files import UserError
 from gradloom.models.network import Network, load_network
 
-__all__ = ["BANDWIDTH", "CHECKS", "CLOCK_MHZ", "CONFIG", "COUNT", "DECAY", "FOLDER", "FORMAT", "IMAGES", "INTEGERS",
-           "LATENCY", "MOMENTUM", "NETWORK", "RATE", "ROUNDING", "SCHEDULE", "SEED", "STALLS", "WEIGHTS", "FieldError",
+__all__ = ["BANDWIDTH", "CHECKS", "CLOCK_MHZ", "CONFIG", "COUNT", "DECAY", "FOLDER", "FORMAT", "GIGABYTES", "IMAGES",
+           "INTEGERS", "LATENCY", "MOMENTUM", "NETWORK", "RATE", "ROUNDING", "SCHEDULE", "SEED", "SHARE", "STALLS", "WEIGHTS",
+           "FieldError",
            "Range", "Types", "check_choice", "check_fields", "check_types", "given_network", "option_values"]
 
 CHECKS = ("all", "last", "off")
@@ -78,6 +79,10 @@ LATENCY = Range(0, 10000, "0..10000 cycles", whole=True)
 """Of the DRAM model."""
 BANDWIDTH = Range(0.01, 10000.0, "0.01..10000")
 """Bytes a cycle of the DRAM model."""
+GIGABYTES = Range(0.001, 10000.0, "0.001..10000 GB/s")
+"""Bandwidth of a device's memory."""
+SHARE = Range(0.01, 1.0, "0.01..1")
+"""Of the LUTs of a device."""
 STALLS = Range(0.0, math.nextafter(1.0, 0.0), "0..1 (1 excluded)")
 """Probability of a stall in the DRAM model."""
 

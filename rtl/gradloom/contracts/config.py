@@ -210,7 +210,7 @@ class Config:
 
     def __repr__(self) -> str:
         """Every field, but of those that came later (:func:`added`) only what differs from its default: names of Verilog modules
-        are made of it (:func:`gradloom.rtl.emit.add`), and those of earlier machines stay."""
+        are made of it (:func:`gradloom.rtl.shared_module.add`), and those of earlier machines stay."""
         counting = [field.name for field in dataclasses.fields(self) if self._counts(field)]
         fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in counting)
         return f"{type(self).__qualname__}({fields})"

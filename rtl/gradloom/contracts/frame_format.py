@@ -10,10 +10,11 @@ are little-endian. The rules of a session are in ``docs/link.md``.
 import dataclasses
 import enum
 
-__all__ = ["ACCESS_BYTES", "ANSWER_HEADER", "ANSWER_TRAILER", "BOARD_WINDOW", "ENTRIES", "ESCAPE", "ESCAPE_BIT", "FCS_BYTES",
-           "FIELDS_OF", "FLAG", "IDENTITY", "LINK_REGISTERS", "LINK_WINDOW", "MAX_DATA", "MAX_ENTRIES", "MAX_UNANSWERED",
-           "MEMORY_FIELDS", "PROTOCOL", "REQUEST_HEADER", "RING_BYTES", "STATE_FIELDS", "STATUS_DOCS", "STEP_BITS",
-           "UNNUMBERED", "Access", "Entry", "Field", "Kind", "LinkRegister", "Reply", "Status", "bit_step", "entry_word"]
+__all__ = ["ACCESS_BYTES", "ANSWER_HEADER", "ANSWER_TRAILER", "BITS_OF_BYTE", "BOARD_WINDOW", "ENTRIES", "ESCAPE", "ESCAPE_BIT",
+           "FCS_BYTES", "FIELDS_OF", "FIRST_BAUD", "FLAG", "IDENTITY", "LINK_REGISTERS", "LINK_WINDOW", "MAX_DATA",
+           "MAX_ENTRIES", "MAX_UNANSWERED", "MEMORY_FIELDS", "PROTOCOL", "REQUEST_HEADER", "RING_BYTES", "STATE_FIELDS",
+           "STATUS_DOCS", "STEP_BITS", "UNNUMBERED", "Access", "Entry", "Field", "Kind", "LinkRegister", "Reply", "Status",
+           "bit_step", "entry_word"]
 
 PROTOCOL = 1
 """Version of everything in this file."""
@@ -28,6 +29,10 @@ FCS_BYTES = 4
 
 RING_BYTES = 2048
 """Bytes of the board's buffer of requests, and of that of answers."""
+BITS_OF_BYTE = 10
+"""Of a byte on the line: start bit, eight of data, stop bit."""
+FIRST_BAUD = 115_200
+"""Bits a second at which a board's UART begins, and to which a break on the line brings it back."""
 MAX_DATA = 992
 """Most bytes of memory in one frame."""
 MAX_ENTRIES = 250

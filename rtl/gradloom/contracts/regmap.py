@@ -1,6 +1,6 @@
 """The register map and the error codes, declared once.
 
-The CSR block, ``docs/registers.md``, the C header, the JSON description and the host driver all read these tables.
+The CSR block, ``docs/registers.md``, the C header, the JSON and SystemRDL descriptions and the host driver all read these tables.
 Every register is a 32-bit word at a multiple of 4 on the AXI4-Lite subordinate ``s_axil``.
 """
 
@@ -12,7 +12,8 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.engines import Unit
 from gradloom.contracts.isa import PROGRAM_MAGIC, PROGRAM_VERSION
 
-__all__ = ["ERROR_DOCS", "PERF_MAC_USE", "REGISTERS", "TOTALS", "Access", "Bits", "ErrorCode", "Register",
+__all__ = ["ERROR_DOCS", "PERF_MAC_USE", "REGISTERS", "TOTALS", "Access", "Bits", "Effect", "ErrorCode",
+           "Register",
            "offset", "perf_entries", "perf_index", "register"]
 
 HARDWARE_VERSION = 3
@@ -71,14 +72,35 @@ class Access(enum.Enum):
     RO_IDLE = "read while idle"
 
 
+class Effect(enum.Enum):
+    """What a write does to bits of a register that may be written."""
+
+    HELD = "takes what is written; the machine only reads it"
+    SHARED = "takes what is written; the machine writes it, too"
+    COMMAND = "1 is a command; reads 0"
+    CLEARS_ONES = "1 clears; the machine sets it"
+    CLEARS_ALL = "anything clears all bits; the machine writes it"
+    IGNORED = "nothing; the machine writes it"
+
+
 @dataclasses.dataclass(frozen=True)
 class Bits:
-    """``width`` bits at ``lsb`` of a register."""
+    """``width`` bits at ``lsb`` of a register.
+
+    Parameters
+    ----------
+    effect : :class:`Effect`
+        Of a write, if the register may be written.
+    codes : type of :class:`enum.IntEnum` or :class:`None`
+        What the values are called.
+    """
 
     name: str
     lsb: int
     width: int
     doc: str
+    effect: Effect = Effect.HELD
+    codes: type[enum.IntEnum] | None = None
 
     @property
     def mask(self) -> int:
@@ -95,6 +117,10 @@ class Register:
         A plain register that the host writes and the machine reads; all others are served by the machine.
     constant : callable or :class:`None`
         A read-only value that the configuration alone fixes.
+    effect : :class:`Effect`
+        Of a write, if it may be written and has no fields.
+    read_acts : :class:`bool`
+        A read changes something; ``doc`` says what.
     """
 
     name: str
@@ -105,6 +131,8 @@ class Register:
     reset: int = 0
     stored: bool = False
     constant: Callable[[Config], int] | None = None
+    effect: Effect = Effect.HELD
+    read_acts: bool = False
 
     def field(self, name: str) -> Bits:
         for bits in self.fields:
@@ -170,18 +198,19 @@ REGISTERS: tuple[Register, ...] = (
     _shape("microcode_depth", 14, "microinstructions of the A-Core's program memory"),
     _shape("export_depth", 15, "beats of the import and export buffers of weight gradients"),
     Register("CONTROL", 0x080, Access.RW, "commands to the machine", (
-        Bits("start", 0, 1, "1 starts the program at PROGRAM; ignored while running; reads 0"),
-        Bits("abort", 1, 1, "1 stops a running program with error 0x04; reads 0"),
-        Bits("clear", 2, 1, "with start: clear every counter first; reads 0"),
+        Bits("start", 0, 1, "1 starts the program at PROGRAM; ignored while running; reads 0", Effect.COMMAND),
+        Bits("abort", 1, 1, "1 stops a running program with error 0x04; reads 0", Effect.COMMAND),
+        Bits("clear", 2, 1, "with start: clear every counter first; reads 0", Effect.COMMAND),
         Bits("irq_enable", 8, 1, "let STATUS.irq drive the interrupt line"))),
     Register("STATUS", 0x084, Access.RW, "state; write 1 to irq to acknowledge it", (
-        Bits("idle", 0, 1, "no program runs"), Bits("running", 1, 1, "a program runs or is being stopped"),
-        Bits("done", 2, 1, "the last program reached END; sticky until the next start"),
-        Bits("error", 3, 1, "the last program was stopped by an error; sticky until the next start"),
-        Bits("stopping", 4, 1, "outstanding AXI4 bursts are being finished; ends with STATUS.idle"),
-        Bits("irq", 5, 1, "a program ended, well or not; the next start clears it as well")), reset=1),
+        Bits("idle", 0, 1, "no program runs", Effect.IGNORED),
+        Bits("running", 1, 1, "a program runs or is being stopped", Effect.IGNORED),
+        Bits("done", 2, 1, "the last program reached END; sticky until the next start", Effect.IGNORED),
+        Bits("error", 3, 1, "the last program was stopped by an error; sticky until the next start", Effect.IGNORED),
+        Bits("stopping", 4, 1, "outstanding AXI4 bursts are being finished; ends with STATUS.idle", Effect.IGNORED),
+        Bits("irq", 5, 1, "a program ended, well or not; the next start clears it as well", Effect.CLEARS_ONES)), reset=1),
     Register("ERROR", 0x088, Access.RO, "the first error of the last start", (
-        Bits("code", 0, 8, "error code"),
+        Bits("code", 0, 8, "error code", codes=ErrorCode),
         Bits("engine", 8, 4, f"engine: 0 the Sequencer and the machine as a whole, {_UNIT_NUMBERS}"),
         Bits("tag", 16, 16, "tag of that engine's command"))),
     Register("ERROR_OFFSET", 0x08C, Access.RO, "byte offset of that command from the first command of the program"),
@@ -194,32 +223,36 @@ REGISTERS: tuple[Register, ...] = (
     Register("STEPS", 0x0A4, Access.RW_IDLE, "steps of the next start: LOOP goes back STEPS - 1 times (0 as 1)",
              reset=1, stored=True),
     Register("STEP", 0x0A8, Access.RW_IDLE,
-             "number of the current step; every LOOP counts it up, so a later start goes on"),
+             "number of the current step; every LOOP counts it up, so a later start goes on", effect=Effect.SHARED),
     Register("SEED", 0x0AC, Access.RW_IDLE, "run seed of the stochastic rounding", stored=True),
     Register("WINDOW_BASE", 0x0B0, Access.RW_IDLE, "first DRAM byte address that the machine may touch", stored=True),
     Register("WINDOW_LIMIT", 0x0B4, Access.RW_IDLE, "first DRAM byte address behind the window", stored=True),
     Register("WATCHDOG", 0x0B8, Access.RW_IDLE, "cycles without progress after which a program is stopped; 0 = never",
              reset=1 << 24, stored=True),
     Register("CYCLES_LOW", 0x0C0, Access.RO,
-             "cycles in which a program ran since CONTROL.clear, low half; reading it latches the high half"),
+             "cycles in which a program ran since CONTROL.clear, low half; reading it latches the high half",
+             read_acts=True),
     Register("CYCLES_HIGH", 0x0C4, Access.RO, "latched high half"),
     Register("EXP_INDEX", 0x0C8, Access.RW_IDLE, "tensor that EXP_VALUE and STAT access", (
-        Bits("tid", 0, 11, "tensor number"),)),
+        Bits("tid", 0, 11, "tensor number", Effect.SHARED),)),
     Register("EXP_VALUE", 0x0CC, Access.IDLE, "exponent e[EXP_INDEX]; an access counts EXP_INDEX up", (
-        Bits("exponent", 0, 16, "two's complement; reads sign-extended"),)),
-    Register("STAT_LOW", 0x0D0, Access.IDLE, "stat[EXP_INDEX], bits 31:0; writing anything clears all 64 bits"),
+        Bits("exponent", 0, 16, "two's complement; reads sign-extended", Effect.SHARED),), read_acts=True),
+    Register("STAT_LOW", 0x0D0, Access.IDLE, "stat[EXP_INDEX], bits 31:0; writing anything clears all 64 bits",
+             effect=Effect.CLEARS_ALL),
     Register("STAT_HIGH", 0x0D4, Access.RO_IDLE, "stat[EXP_INDEX], bits 63:32"),
     Register("PERF_INDEX", 0x0D8, Access.RW, "counter that PERF_LOW and PERF_HIGH show", (
-        Bits("tag", 0, 16, "tag, modulo the number of entries (512, or `tensors` rounded up to a power of 2 if more)"),
+        Bits("tag", 0, 16, "tag, modulo the number of entries (512, or `tensors` rounded up to a power of 2 if more)",
+             Effect.SHARED),
         Bits("table", 16, 4, f"{_UNIT_NUMBERS}: busy cycles; {PERF_MAC_USE}: cycles in which the array took a window"))),
     Register("PERF_LOW", 0x0DC, Access.RO_IDLE, "counter, bits 31:0"),
-    Register("PERF_HIGH", 0x0E0, Access.RO_IDLE, "counter, bits 35:32; reading it counts PERF_INDEX.tag up"),
+    Register("PERF_HIGH", 0x0E0, Access.RO_IDLE, "counter, bits 35:32; reading it counts PERF_INDEX.tag up", read_acts=True),
     Register("HYPER", 0x0E4, Access.RO, "hyperparameters of the last LDHYP", (
         Bits("lm", 0, 8, "learning rate's mantissa"), Bits("momentum", 8, 8, "momentum of 256"),
         Bits("decay_off", 16, 1, "no weight decay"))),
-    *(Register(f"BASE{n}", 0x100 + 4 * n, Access.RW_IDLE, f"base register {n}, as SETBASE and ADDBASE leave it")
-      for n in range(8)),
-    *(Register(f"{name}_{half}", TOTALS_OFFSET + 8 * place + 4 * high, Access.RO, f"{_total(name)}, {note}")
+    *(Register(f"BASE{n}", 0x100 + 4 * n, Access.RW_IDLE, f"base register {n}, as SETBASE and ADDBASE leave it",
+               effect=Effect.SHARED) for n in range(8)),
+    *(Register(f"{name}_{half}", TOTALS_OFFSET + 8 * place + 4 * high, Access.RO, f"{_total(name)}, {note}",
+               read_acts=not high)
       for place, name in enumerate(TOTALS)
       for high, (half, note) in enumerate((("LOW", "bits 31:0; reading it latches the high half"),
                                            ("HIGH", "latched high half")))),

@@ -2,16 +2,16 @@
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib.wiring import Out, connect
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit, engine_of, units
 from gradloom.contracts.pipeline import in_flight
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.acore import ACore
 from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.command import has_tail, head_words
-from gradloom.rtl.memory_path.axi import lite_members, port_prefix, read_members, write_members
+from gradloom.rtl.memory_path.axi import connect_flat, lite_members, port_prefix, read_members, write_members
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.rtl.memory_path.axi_write import WriteManager
 from gradloom.rtl.memory_path.load_arbiter import LoadArbiter
@@ -28,10 +28,6 @@ from gradloom.rtl.sequencer.sequencer import Sequencer
 from gradloom.rtl.sequencer.tails import Tails
 
 __all__ = ["Accelerator"]
-
-
-def _copy(m: Module, source: object, target: object, names: tuple[str, ...]) -> None:
-    m.d.comb += [getattr(target, name).eq(getattr(source, name)) for name in names]
 
 
 class Accelerator(wiring.Component):
@@ -81,9 +77,9 @@ class Accelerator(wiring.Component):
             return component
 
         def copies(kind: type, name: str, count: int) -> list[wiring.Component]:
-            return [emit.add(core, f"{name}{n}", name, kind(config), config) for n in range(count)]
+            return [shared_module.add(core, f"{name}{n}", name, kind(config), config) for n in range(count)]
 
-        reads = [emit.add(core, f"read_manager{n}", "read_manager", ReadManager(config, fetches=n == 0), (config, n == 0))
+        reads = [shared_module.add(core, f"read_manager{n}", "read_manager", ReadManager(config, fetches=n == 0), (config, n == 0))
                  for n in range(config.load_channels)]
         writes = copies(WriteManager, "write_manager", config.store_channels)
         loaders = copies(Loader, "loader", config.load_channels)
@@ -107,8 +103,8 @@ class Accelerator(wiring.Component):
             connect(m, storer.data, manager.data)
             m.d.comb += storer.completed.eq(manager.completed)
         for manager in (*reads, *writes):
-            _copy(m, csr, manager, ("window_base", "window_limit"))
-            m.d.comb += manager.flush.eq(control.flush)
+            m.d.comb += [manager.window_base.eq(csr.window_base), manager.window_limit.eq(csr.window_limit),
+                         manager.flush.eq(control.flush)]
         arbiter = engine_side("load_arbiter", LoadArbiter(config))
         self._load_buses(m, loaders, arbiter, (ccore, acore))
         self._data_paths(m, storers, ccore, acore, scale, seed, csr)
@@ -120,7 +116,7 @@ class Accelerator(wiring.Component):
             size = {"depth": config.queue_words, "words": head_words(kind), "in_flight": in_flight(unit)}
             memory = {"family": config.family, "lutram_bits": config.lutram_bits} if has_tail(kind) else {}
             queue = CommandQueue(**size, tails=Tails(**memory) if has_tail(kind) else None)
-            queue = emit.add(core, f"queue_{unit.name.lower()}", "command_queue", queue, size | memory)
+            queue = shared_module.add(core, f"queue_{unit.name.lower()}", "command_queue", queue, size | memory)
             connect(m, sequencer.queue[n], queue.i)
             connect(m, queue.port, engines[unit].port)
             m.d.comb += [
@@ -149,84 +145,80 @@ class Accelerator(wiring.Component):
         ]
         self._sequencer(m, sequencer, csr, scale, seed, control)
         self._control(m, control, csr, counters, sequencer, semaphores, reads, writes)
-        _copy(m, ccore, counters, ("mac_use", "mac_last", "mac_tag"))
+        connect(m, ccore.macs, counters.macs)
         m.d.comb += self.irq.eq(control.irq)
         return m
 
     def _ports(self, m: Module, reads: list[ReadManager], writes: list[WriteManager], csr: Csr) -> None:
-        halves = [(read_members(self.config), "m_axi_", manager, port_prefix(n)) for n, manager in enumerate(reads)]
-        halves += [(write_members(self.config), "m_axi_", manager, port_prefix(n)) for n, manager in enumerate(writes)]
-        for members, inner_prefix, owner, prefix in (*halves, (lite_members(), "s_axil_", csr, "s_axil_")):
-            for name, member in members.items():
-                port, inner = getattr(self, prefix + name.removeprefix(inner_prefix)), getattr(owner, name)
-                m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
+        for managers, members in ((reads, read_members(self.config)), (writes, write_members(self.config))):
+            for n, manager in enumerate(managers):
+                connect_flat(m, manager, self, members, prefix="m_axi_", outer_prefix=port_prefix(n))
+        connect_flat(m, csr, self, lite_members())
 
     @staticmethod
     def _load_buses(m: Module, loaders: list[Loader], arbiter: LoadArbiter, cores: tuple[CCore, ACore]) -> None:
-        names = ("valid", "dest", "bank", "addr", "sub", "data")
         for n, loader in enumerate(loaders):
-            _copy(m, loader.bus, arbiter.loader[n], names)
+            connect(m, loader.bus, arbiter.loader[n])
             m.d.comb += loader.ready.eq(arbiter.ready[n])
             for core in cores:
-                _copy(m, arbiter.memory[n], core.load[n], names)
+                connect(m, arbiter.memory[n], core.load[n])
 
     @staticmethod
     def _data_paths(m: Module, storers: list[Storer], ccore: CCore, acore: ACore, scale: ScaleUnit, seed: SeedUnit,
                     csr: Csr) -> None:
         for n, storer in enumerate(storers):
             connect(m, storer.bus, acore.store[n])
-        _copy(m, acore, ccore, ("prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0", "prd_bank1", "prd_addr1",
-                                "drd_en", "drd_addr", "srd_en", "srd_half", "srd_k", "srd_plane"))
-        _copy(m, ccore, acore, ("prd_data", "drd_data", "drd_wait", "srd_data"))
-        _copy(m, acore, scale, ("exp_en", "exp_tid", "stat_valid", "stat_tid", "stat_value"))
-        _copy(m, csr, acore, ("lm", "momentum", "decay_off"))
-        m.d.comb += [
-            acore.exp_e.eq(scale.exp_e),
-            seed.read_en.eq(acore.seed_en),
-            seed.read_tid.eq(acore.seed_tid),
-            acore.seed_value.eq(seed.read_value),
-        ]
+        connect(m, acore.psums, ccore.psums)
+        connect(m, acore.gradients, ccore.gradients)
+        connect(m, acore.plane_sums, ccore.plane_sums)
+        connect(m, acore.exponents, scale.exponents)
+        connect(m, acore.statistics, scale.statistics)
+        connect(m, acore.seeds, seed.read)
+        connect(m, csr.hyper, acore.hyper)
 
     @staticmethod
     def _sequencer(m: Module, sequencer: Sequencer, csr: Csr, scale: ScaleUnit, seed: SeedUnit,
                    control: Control) -> None:
-        _copy(m, csr, sequencer, ("program", "window_base", "window_limit", "base", "step"))
-        _copy(m, sequencer, csr, ("loop", "base_at", "base_write", "base_index", "base_value", "hyper_write", "hyper"))
+        connect(m, sequencer.bases, csr.bases)
+        connect(m, sequencer.scale, scale.request)
+        connect(m, sequencer.seed, seed.request)
+        connect(m, csr.scale, scale.host)
         m.d.comb += [
+            sequencer.program.eq(csr.program),
+            sequencer.window_base.eq(csr.window_base),
+            sequencer.window_limit.eq(csr.window_limit),
+            sequencer.step.eq(csr.step),
             sequencer.last_step.eq(control.last_step),
+            csr.loop.eq(sequencer.loop),
+            csr.hyper_write.eq(sequencer.hyper_write),
+            csr.hyper_word.eq(sequencer.hyper_word),
             control.loop.eq(sequencer.loop),
             control.steps.eq(csr.steps),
-            *(getattr(scale, name).eq(getattr(sequencer, f"scale_{name}"))
-              for name in ("start", "op", "tid", "target", "f", "value", "clear")),
-            sequencer.scale_done.eq(scale.done),
-            sequencer.scale_result.eq(scale.value_out),
-            seed.begin.eq(sequencer.seed_begin),
             seed.run_seed.eq(csr.seed),
             seed.step.eq(csr.step),
-            seed.start.eq(sequencer.seed_start),
-            seed.tid.eq(sequencer.scale_tid),
-            sequencer.seed_done.eq(seed.done),
-            scale.host_tid.eq(csr.exp_tid),
-            csr.exp_e.eq(scale.host_e),
-            csr.stat.eq(scale.host_stat),
-            scale.host_write.eq(csr.exp_write),
-            scale.host_value.eq(csr.exp_value),
-            scale.host_clear.eq(csr.stat_clear),
         ]
 
     @staticmethod
     def _control(m: Module, control: Control, csr: Csr, counters: Counters, sequencer: Sequencer,
                  semaphores: Semaphores, reads: list[ReadManager], writes: list[WriteManager]) -> None:
-        _copy(m, csr, control, ("start", "abort", "irq_acknowledge", "irq_enable", "watchdog"))
-        _copy(m, control, csr, ("running", "status", "error", "error_offset", "error_state", "cycles"))
-        _copy(m, counters, csr, ("totals", "perf_value"))
-        _copy(m, csr, counters, ("perf_tag", "perf_table"))
+        connect(m, csr.counters, counters.read)
         clear = csr.start & csr.clear
         # An overflow is of the cycle before. A program ends a cycle after its last signal or later.
         place = Cat(sequencer.tag, sequencer.offset)
         place_then = Signal.like(place)
         m.d.sync += place_then.eq(place)
         m.d.comb += [
+            control.start.eq(csr.start),
+            control.abort.eq(csr.abort),
+            control.irq_acknowledge.eq(csr.irq_acknowledge),
+            control.irq_enable.eq(csr.irq_enable),
+            control.watchdog.eq(csr.watchdog),
+            csr.running.eq(control.running),
+            csr.status.eq(control.status),
+            csr.error.eq(control.error),
+            csr.error_offset.eq(control.error_offset),
+            csr.error_state.eq(control.error_state),
+            csr.cycles.eq(control.cycles),
             control.overflow.eq(semaphores.overflow),
             csr.position.eq(sequencer.offset),
             control.clear.eq(clear),

@@ -1,7 +1,7 @@
 """Arithmetic in the cells of Lattice ECP5, for machines with ``family = "ecp5"``: what synthesis does not find by itself.
 
 Each component behaves as it is written here, in simulators; where ``SYNTHESIS`` is defined, as Yosys does, its Verilog is an
-instance of cells (:func:`gradloom.rtl.emit.with_cells`). Proofs join the two (``verif/tests/formal/test_formal_ecp5.py``).
+instance of cells (:func:`gradloom.rtl.shared_module.with_cells`). Proofs join the two (``verif/tests/formal/test_formal_ecp5.py``).
 
 A CCU2C has two LUT4 of a carry chain: bit i of a sum is LUT4(A, B, C, D) xor carry, and the next carry is the carry where that
 LUT4 is 1, else the LUT4 with C = D = 0. So one term of the sum is a function of A and B alone, and the other one is 0 at C = D = 0:

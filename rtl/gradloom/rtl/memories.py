@@ -41,7 +41,7 @@ def memory_apart(shape: ShapeLike, depth: int, family: str, *, lutram_bits: int 
 def cleared_read(m: Module, memory: Memory, name: str, addr: Value, clear: Value) -> Signal:
     """What a memory holds at ``addr``, or 0 with ``clear``, one cycle later: block RAM of ECP5 resets its output register."""
     port = memory.read_port(domain="comb")
-    found = Signal.like(port.data, name=name, reset_less=True)
+    word = Signal.like(port.data, name=name, reset_less=True)
     m.d.comb += port.addr.eq(addr)
-    m.d.sync += found.eq(Mux(clear, 0, port.data))
-    return found
+    m.d.sync += word.eq(Mux(clear, 0, port.data))
+    return word

@@ -1,6 +1,7 @@
 // The rules of AXI4 and AXI4-Lite at a machine's ports, looked at in every cycle of every run, and the narrower promises of this
 // machine's managers (gradloom.rtl.memory_path.axi): INCR bursts of at most 64 full beats with id 0; data only behind their address;
-// strobes all set, or from some beat on all 0 until every burst is answered; write responses taken at once.
+// strobes all set, or from some beat on all 0 until every burst is answered; write responses taken at once. Behind ports that are wider
+// than the machine's own beats (gradloom.rtl.axi32) strobes are those of the beats, of which a burst's first and last word may lack some.
 //
 // Section numbers are those of the AMBA AXI and ACE protocol specification (ARM IHI 0022).
 #pragma once
@@ -114,7 +115,10 @@ private:
 
 class AxiChecker {
 public:
-    explicit AxiChecker(uint32_t beat) : beat_(beat) {}
+    explicit AxiChecker(uint32_t beat) : beat_(beat), own_(beat) {}
+
+    // The machine's own beats have so many bytes, and the ports' several times as many.
+    void own_beat(uint32_t bytes) { own_ = bytes; }
 
     void add(const ReadPort& port) { readers_.push_back({port, AddressChecker(port.name, "AR", port.ar, beat_)}); }
     void add(const WritePort& port) { writers_.push_back({port, AddressChecker(port.name, "AW", port.aw, beat_)}); }
@@ -201,7 +205,8 @@ private:
         if (writer.aw.first()) {
             writer.bursts.push_back({writer.aw.address(), writer.aw.beats(), 0});
             writer.unanswered++;
-            if (writer.finishing) writer.aw.told(cycle, seen_, "a new address while bursts end without strobes");
+            // An address that the machine offered before may wait inside a wider port.
+            if (writer.finishing && own_ == beat_) writer.aw.told(cycle, seen_, "a new address while bursts end without strobes");
         }
         data(writer, cycle);
         if (*port.bvalid) {
@@ -234,11 +239,22 @@ private:
         if (writer.w.first()) {
             if (now.last != (burst.sent + 1 == burst.beats)) told(now.last ? "WLAST before the last beat" : "no WLAST at the last beat");
             const uint64_t all = ~uint64_t{0} >> (64 - beat_);
-            if (now.strobes == 0) writer.finishing = true;
-            else if (now.strobes != all) told("WSTRB is neither all nor none");
-            else if (writer.finishing) told("WSTRB is set again while bursts end without strobes");
+            const bool part = own_ < beat_ && of_own_beats(now.strobes, burst.sent == 0), ends = burst.sent + 1 == burst.beats;
+            if (now.strobes && now.strobes != all && !part)
+                told(own_ < beat_ ? "WSTRB is not that of whole beats side by side" : "WSTRB is neither all nor none");
+            else if (now.strobes && writer.finishing) told("WSTRB is set again while bursts end without strobes");
+            if (!now.strobes || (part && !ends && !(now.strobes >> (beat_ - 1)))) writer.finishing = true;
         }
         if (*port.wready && ++burst.sent == burst.beats) writer.bursts.pop_front();
+    }
+
+    // Whether strobes are those of whole beats of the machine's own, side by side, the first of which is missing only where a burst begins.
+    bool of_own_beats(uint64_t strobes, bool begins) const {
+        const auto below = [](uint32_t bytes) { return (uint64_t{1} << bytes) - 1; };
+        for (uint32_t first = 0; first < (begins ? beat_ : own_); first += own_)
+            for (uint32_t limit = first + own_; limit <= beat_; limit += own_)
+                if (strobes == (below(limit) ^ below(first))) return true;
+        return false;
     }
 
     // OKAY and SLVERR are the only answers of the registers.
@@ -268,7 +284,7 @@ private:
         lite.reads += *port.arvalid && *port.arready;
     }
 
-    uint32_t beat_;
+    uint32_t beat_, own_;
     uint64_t reset_cycles_ = 0;
     uint64_t fence_ = 0, fence_limit_ = ~uint64_t{0};
     std::vector<Reader> readers_;

@@ -252,6 +252,8 @@ void gradloom_fail_nowhere(void* self) { machine(self).dram.fail_nowhere(); }
 
 void gradloom_fence(void* self, uint64_t first, uint64_t limit) { machine(self).checker.fence(first, limit); }
 
+void gradloom_own_beat(void* self, uint32_t bytes) { machine(self).checker.own_beat(bytes); }
+
 // What the machine did against the rules of its ports so far, one line each.
 const char* gradloom_violations(void* self) { return machine(self).checker.violations().c_str(); }
 

@@ -76,7 +76,7 @@ def _load(path: Path) -> ctypes.CDLL:
         ("run", u64, [handle, u64]), ("irq", ctypes.c_int, [handle]), ("cycle", u64, [handle]),
         ("dram", None, [handle, u64, u64, u32, u32, ctypes.POINTER(u32), u64]),
         ("fail", None, [handle, u64, u64, u8]), ("fail_nowhere", None, [handle]),
-        ("fence", None, [handle, u64, u64]), ("violations", ctypes.c_char_p, [handle]),
+        ("fence", None, [handle, u64, u64]), ("own_beat", None, [handle, u32]), ("violations", ctypes.c_char_p, [handle]),
         ("track", ctypes.c_int, [handle]), ("last_write", u64, [handle, u64]),
         ("counts", None, [handle, ctypes.POINTER(u64)]),
         ("record", None, [handle, ctypes.c_int]), ("event_count", u64, [handle]),
@@ -109,13 +109,15 @@ class RtlDevice(Simulation):
     power_up : :class:`int`
         0: registers and memories wake up with their initial values. Else a seed below 2^31: without them, at random
         (:mod:`gradloom.sim.power_up`); the machine's reset follows as always.
+    own_beat : :class:`int`
+        Bytes of the machine's own beats where its ports are wider (:mod:`gradloom.rtl.axi32`); 0: they are the ports'.
     """
 
     KIND = "device"
 
     def __init__(self, machine: Config | Mapping[str, str], *, top: str = TOP, dram_bytes: int = 64 << 20,
                  dram: DramModel | None = None, track_writes: bool = False, trace: bool = False, power_up: int = 0,
-                 blocks: frozenset[str] = frozenset()) -> None:
+                 blocks: frozenset[str] = frozenset(), own_beat: int = 0) -> None:
         if not 0 <= power_up < 1 << 31:
             raise ValueError(f"power_up must be a seed below 2^31, or 0, not {power_up!r}")
         if not 0 < dram_bytes <= 1 << 32:
@@ -134,6 +136,8 @@ class RtlDevice(Simulation):
         self.memory_accesses = 0
         """:meth:`read` and :meth:`write` calls since the device was made."""
         self.set_dram(dram or DramModel())
+        if own_beat:
+            self._library.gradloom_own_beat(self._self, own_beat)
         if track_writes and self._library.gradloom_track(self._handle):
             raise MemoryError("no memory to track writes")
 

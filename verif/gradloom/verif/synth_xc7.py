@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradloom.contracts.config import Config, ConfigError, load_config
-from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.verilog import TOP, emit_verilog
 from gradloom.rtl.xc7 import with_dsp48
 from gradloom.sim.verilate import cache_folder
 from gradloom.verif.synth import SynthError, yosys_path, yosys_version

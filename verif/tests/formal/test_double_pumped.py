@@ -13,7 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import Timer
 
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.ccore.mac import Mac
 from gradloom.rtl.xc7 import with_dsp48
 from gradloom.verif.cocotb_run import run_cocotb
@@ -79,7 +79,7 @@ class Bench(wiring.Component):
         (self.folder / "pair.v").write_text("\n".join((emitted(0), text.replace(right, wrong) if right else text, PAIR)))
         (self.folder / "pair.ys").write_text(SCRIPT)
         subprocess.run([yosys_path(), "-q", "pair.ys"], cwd=self.folder, check=True, capture_output=True)
-        library = emit.current_library()
+        library = shared_module.current_library()
         assert library is not None
         library.add_verilog("pair", (self.folder / "flat.v").read_text())
         inputs = {f"i_{name}": getattr(self, name) for name in (*CONTROLS, *FACTORS)}

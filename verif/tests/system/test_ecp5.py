@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from gradloom.contracts.config import PRESETS
-from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.verilog import TOP, emit_verilog
 from gradloom.sim import rtl_device
 from gradloom.sim.ecp5 import CELLS
 from gradloom.verif.ccore.collisions import colliding

@@ -16,7 +16,7 @@ from gradloom.host.devices.verification import compare_tensors
 from gradloom.models.golden import step as golden
 from gradloom.models.network import load_network
 from gradloom.models.state import State
-from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.verilog import TOP, emit_verilog
 from gradloom.sim.verilate import build_library
 from gradloom.sim.verilog import machine_verilog
 

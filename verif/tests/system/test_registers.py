@@ -3,7 +3,7 @@
 import pytest
 
 from gradloom.contracts.config import PRESETS
-from gradloom.contracts.regmap import PERF_MAC_USE, REGISTERS, Access, offset, perf_index, register
+from gradloom.contracts.regmap import PERF_MAC_USE, REGISTERS, Access, Effect, offset, perf_index, register
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.models.golden import step as golden
 from gradloom.sim.rtl_device import RtlDevice
@@ -39,6 +39,23 @@ def test_registers_hold_every_bit(machine):
             machine.csr_write(entry.offset, pattern ^ number)
         for number, entry in enumerate(held):
             assert machine.csr_read(entry.offset) == (pattern ^ number) & widths.get(entry.name, 0xFFFFFFFF), entry.name
+
+
+def test_writes_do_what_the_map_says(machine):
+    """After a reset, and when ones were written: commands read 0, bits of the machine stay, and one is cleared by its one alone."""
+    for entry in REGISTERS:
+        assert machine.csr_read(entry.offset) == (entry.constant(NANO) if entry.constant else entry.reset), entry.name
+    masks = {(name, effect): sum(bits.mask for bits in register(name).fields if bits.effect is effect)
+             for name in ("CONTROL", "STATUS") for effect in Effect}
+    machine.csr_write(offset("CONTROL"), 0xFFFFFFFF)
+    machine.run(1000)
+    assert machine.irq and machine.csr_read(offset("CONTROL")) == masks["CONTROL", Effect.HELD]
+    ended, irq = machine.csr_read(offset("STATUS")), masks["STATUS", Effect.CLEARS_ONES]
+    assert ended & irq == irq and ended & masks["STATUS", Effect.IGNORED]
+    machine.csr_write(offset("STATUS"), 0xFFFFFFFF & ~irq)
+    assert machine.csr_read(offset("STATUS")) == ended
+    machine.csr_write(offset("STATUS"), 0xFFFFFFFF)
+    assert machine.csr_read(offset("STATUS")) == ended & ~irq
 
 
 def test_exponents_of_every_tensor(machine):

@@ -6,22 +6,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradloom.boards.board import Board, board_named
+from gradloom.boards.board import board_named
 from gradloom.boards.build_report import BuildReport
 from gradloom.contracts.config import load_config
 from gradloom.host.boards.build_page import render_build
+from gradloom.host.devices.board_choice import build_folder
 from gradloom.host.environment import check_output_folder, check_yosys
 from gradloom.host.files import UserError, write_text
 
-__all__ = ["BuildProgress", "build_folder", "earlier_report", "run"]
+__all__ = ["BuildProgress", "earlier_report", "run"]
 
 _SHARES = {"sources": 0.02, "synthesis": 0.2, "placement": 0.25, "routing": 0.52, "bitstream": 0.01}
 """What the stages took of a build of *pico*; for a first guess of how long it will take."""
-
-
-def build_folder(board: Board) -> Path:
-    """Where a build of a board is if nothing else is said."""
-    return Path("build") / board.name
 
 
 def earlier_report(folder: Path) -> BuildReport | None:
@@ -76,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         missing = (error.name or "a package").replace("_", "-")
         raise UserError(f"gradloom build needs {missing}: pip install 'gradloom[boards]'") from None
     from gradloom.boards.tools import BuildError
-    from gradloom.rtl.emission import EmissionError
+    from gradloom.rtl.verilog import EmissionError
 
     board = board_named(options.board)
     config = board.config if options.config is None else load_config(options.config)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from gradloom.boards.board import Board, board_named
 from gradloom.boards.build_report import BuildReport
-from gradloom.host.boards.build_command import build_folder, earlier_report
+from gradloom.host.boards.build_command import earlier_report
 from gradloom.host.boards.loader import load_bitstream
 from gradloom.host.boards.self_test import check_range
-from gradloom.host.devices.board_choice import BoardChoice
+from gradloom.host.devices.board_choice import BoardChoice, build_folder
 from gradloom.host.devices.board_opening import open_board
 from gradloom.host.files import UserError
 from gradloom.host.link.cables import cable_of

@@ -13,7 +13,7 @@ from gradloom.contracts.config import PRESETS
 from gradloom.host.devices.board_choice import board_choice
 from gradloom.host.devices.device import DEVICES, device_name
 from gradloom.host.files import UserError
-from gradloom.host.requests import CLOCK_MHZ, COUNT, DECAY, INTEGERS, MOMENTUM, RATE, SEED, Range
+from gradloom.host.requests import CLOCK_MHZ, COUNT, DECAY, GIGABYTES, INTEGERS, MOMENTUM, RATE, SEED, SHARE, Range
 from gradloom.models.formats import FORMATS, find_format
 from gradloom.models.images import NORMALISATIONS, Augmentation
 from gradloom.models.network import NetworkError
@@ -27,6 +27,7 @@ __all__ = [
     "device",
     "dram_arguments",
     "format_argument",
+    "gigabytes",
     "integers_argument",
     "machine_arguments",
     "memory_arguments",
@@ -37,6 +38,7 @@ __all__ = [
     "rounding_argument",
     "schedule_argument",
     "seed",
+    "share",
     "step_arguments",
 ]
 
@@ -73,6 +75,10 @@ decay: Callable[[str], float] = _number(DECAY, float)
 """A weight decay."""
 clock_mhz: Callable[[str], float] = _number(CLOCK_MHZ, float)
 """A clock in MHz."""
+gigabytes: Callable[[str], float] = _number(GIGABYTES, float)
+"""A bandwidth in GB a second."""
+share: Callable[[str], float] = _number(SHARE, float)
+"""A share of something."""
 
 
 def _rounding(text: str) -> dict[str, str]:
@@ -95,7 +101,8 @@ def bench_device(text: str) -> str:
     if text in ("rtl", "model"):
         return text
     try:
-        if board_choice(text) is not None:
+        choice = board_choice(text)
+        if choice is not None and choice.build is None:  # a netlist takes the cycles of sim:BOARD, and hours for them
             return text
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
@@ -164,8 +171,9 @@ def machine_arguments(parser: argparse.ArgumentParser, device_default: str = "rt
                              "images (default: digits)")
     parser.add_argument("--device", type=device, default=device_default, metavar="NAME",
                         help=f"{', '.join(DEVICES)}: simulated hardware, the numpy golden model, or its exact emulator in PyTorch, "
-                             f"there on a GPU; BOARD[:PORT] or sim:BOARD: a board, or all of it in simulation (boards: "
-                             f"{', '.join(BOARDS)}; default: {device_default})")
+                             f"there on a GPU; BOARD[:PORT], sim:BOARD or netlist:BOARD[:FOLDER]: a board, all of it in "
+                             f"simulation, or every cell of what gradloom build routed (boards: {', '.join(BOARDS)}; "
+                             f"default: {device_default})")
 
 
 def dram_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,5 @@
-"""``gradloom verilog``: a self-contained folder with the Verilog, the register map and the resolved configuration."""
+"""``gradloom verilog``: a self-contained folder with the Verilog, the register map and the resolved configuration; as a package
+also what other tools take it by."""
 
 import argparse
 import dataclasses
@@ -10,7 +11,7 @@ from pathlib import Path
 from gradloom.contracts.config import Config, load_config
 from gradloom.host.environment import check_output_folder, check_yosys
 from gradloom.host.files import UserError
-from gradloom.host.requests import CONFIG, FOLDER, check_choice, check_types, option_values
+from gradloom.host.requests import CONFIG, FOLDER, Types, check_choice, check_types, option_values
 
 __all__ = ["TARGETS", "VerilogRequest", "run", "write_verilog"]
 
@@ -30,6 +31,9 @@ class VerilogRequest:
         Folder to write, which must not exist.
     family : :class:`str`
         "any", or "xc7" for MACs of DSP48E1 slices.
+    package : :class:`bool`
+        Also a FuseSoC core file, the registers in SystemRDL and, of a machine with narrower beats, a top module with AXI4 data of
+        32 bits.
 
     Raises
     ------
@@ -40,9 +44,10 @@ class VerilogRequest:
     config: Config | str = "small"
     out: Path
     family: str = "any"
+    package: bool = False
 
     def __post_init__(self) -> None:
-        check_types(self, config=CONFIG, out=FOLDER)
+        check_types(self, config=CONFIG, out=FOLDER, package=Types(bool, "True or False"))
         check_choice(self, "family", TARGETS)
 
 
@@ -54,7 +59,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write_verilog(request: VerilogRequest) -> tuple[Path, ...]:
-    """Write Verilog, register map (Markdown, C header, JSON) and the resolved configuration.
+    """Write Verilog, register map (Markdown, C header, JSON) and the resolved configuration; of a package also what
+    :class:`VerilogRequest` says.
 
     Returns
     -------
@@ -67,7 +73,7 @@ def write_verilog(request: VerilogRequest) -> tuple[Path, ...]:
         If the folder exists or cannot be written, the family does not fit the machine, or Yosys is missing.
     """
     from gradloom.contracts.regmap_export import to_c_header, to_json, to_markdown
-    from gradloom.rtl.emission import EmissionError, emit_verilog
+    from gradloom.rtl.verilog import EmissionError, emit_verilog
     from gradloom.rtl.xc7 import with_dsp48
 
     config = request.config if isinstance(request.config, Config) else load_config(request.config)
@@ -92,6 +98,8 @@ def write_verilog(request: VerilogRequest) -> tuple[Path, ...]:
         (staging / "registers.json").write_text(to_json(config))
         resolved = dataclasses.asdict(config) | {"macs": config.macs, "digest": f"0x{config.digest():08x}"}
         (staging / "config.json").write_text(json.dumps(resolved, indent=1) + "\n")
+        if request.package:
+            _write_package(staging, config, family)
         staging.chmod(0o755)
         staging.rename(target)
     except EmissionError as error:
@@ -99,3 +107,21 @@ def write_verilog(request: VerilogRequest) -> tuple[Path, ...]:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return tuple(sorted(target.iterdir()))
+
+
+def _write_package(folder: Path, config: Config, family: str) -> None:
+    """What a package has beyond the Verilog, which is in the folder already."""
+    from gradloom.contracts.regmap_systemrdl import to_systemrdl
+    from gradloom.host.fusesoc import fusesoc_core
+    from gradloom.rtl.axi32 import PORT_BYTES, TOP32, emit_axi32, is_narrow
+    from gradloom.rtl.verilog import TOP
+
+    top, verilog = TOP, sorted(path.name for path in folder.glob("*.v"))
+    if is_narrow(config):
+        top = TOP32
+        for name, text in emit_axi32(config).items():
+            (folder / name).write_text(text)
+            verilog.append(name)
+    (folder / "registers.rdl").write_text(to_systemrdl(config))
+    (folder / "gradloom.core").write_text(fusesoc_core(
+        config, family=family, top=top, verilog=verilog, width=8 * max(PORT_BYTES, config.beat_bytes)))

@@ -1,4 +1,4 @@
-"""How long a RUN command stays in the A-Core's second stage, cycle by cycle as :mod:`gradloom.rtl.acore.prepare` does it."""
+"""How long a RUN command stays in the A-Core's second stage, cycle by cycle as :mod:`gradloom.rtl.acore.scalar_stage` does it."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet

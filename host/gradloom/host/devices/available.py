@@ -5,7 +5,9 @@ import functools
 from collections.abc import Callable
 
 from gradloom.boards.board import BOARDS
+from gradloom.host.devices.board_choice import build_folder
 from gradloom.host.devices.models import check_emulator
+from gradloom.host.devices.routed_build import routed_build
 from gradloom.host.environment import check_tools
 from gradloom.host.files import UserError
 from gradloom.host.link.cables import cable_of
@@ -48,6 +50,9 @@ def available() -> tuple[DeviceStatus, ...]:
     ]
     for board in BOARDS.values():
         found.append(DeviceStatus(f"sim:{board.name}", f"board {board.name}, all of it in simulation", tools))
+        build = _lack(functools.partial(routed_build, board, build_folder(board)))
+        found.append(DeviceStatus(f"netlist:{board.name}", f"board {board.name}, every cell of its build in simulation",
+                                  tools or build))
         cable = _lack(functools.partial(cable_of, board))
         found.append(DeviceStatus(board.name, f"board {board.name} on a cable", cable))
     return tuple(found)

@@ -28,8 +28,8 @@ def device_name(text: str) -> str:
     named = isinstance(text, str) and (text in DEVICES or re.fullmatch(r"emulator:cuda:\d{1,3}", text))
     if named or (isinstance(text, str) and board_choice(text) is not None):
         return text
-    raise UserError(f"there is no device {text!r}: give one of {', '.join(DEVICES)}, emulator:cuda:N, BOARD[:PORT] or sim:BOARD "
-                    f"(boards: {', '.join(BOARDS)})")
+    raise UserError(f"there is no device {text!r}: give one of {', '.join(DEVICES)}, emulator:cuda:N, BOARD[:PORT], sim:BOARD or "
+                    f"netlist:BOARD[:FOLDER] (boards: {', '.join(BOARDS)})")
 
 
 def is_emulator(device: str) -> bool:

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 
-from gradloom.contracts.frame_format import MAX_DATA, MAX_ENTRIES, Status
+from gradloom.contracts.frame_format import BITS_OF_BYTE, FIRST_BAUD, MAX_DATA, MAX_ENTRIES, Status
 from gradloom.contracts.regmap import offset, register
 from gradloom.host.link.frames import (
     RegisterAccess,
@@ -21,8 +21,6 @@ __all__ = ["BoardDevice"]
 
 _SCRIPT_BYTES = 1000
 """Longest script in bytes: as long as the longest write, so that either kind keeps the line busy."""
-_BITS_A_BYTE = 10
-"""Start bit, eight of data, stop bit."""
 _PIECES = 120
 """Pieces of one gather."""
 
@@ -50,7 +48,7 @@ class BoardDevice:
         costs.
     """
 
-    def __init__(self, link: Link, *, kind: str = "on-board", baud: int = 115_200, wait: float = 0.5) -> None:
+    def __init__(self, link: Link, *, kind: str = "on-board", baud: int = FIRST_BAUD, wait: float = 0.5) -> None:
         self.link, self.kind, self._baud, self._wait = link, kind, baud, wait
         identity = link.identity
         self._base, self._limit = identity.memory_base, identity.memory_base + identity.memory_bytes
@@ -219,7 +217,7 @@ class BoardDevice:
 
     def cable_seconds(self, count: int) -> float:
         """What so many bytes take at the cable's rate, ten bits each, if nothing overlaps."""
-        return _BITS_A_BYTE * count / self._baud
+        return BITS_OF_BYTE * count / self._baud
 
     def cost(self, cycles: int, ahead: int) -> str:
         """What a run of so many machine cycles took, or would take, of a board: time of the machine and of the cable. So many bytes

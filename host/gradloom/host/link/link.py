@@ -189,6 +189,11 @@ class Link:
         self.drain()
         return answers[0]
 
+    @property
+    def pending(self) -> bool:
+        """Whether requests wait for their answers."""
+        return bool(self._requests)
+
     def drain(self) -> None:
         """Wait until every request is answered."""
         self.statistics.round_trips += self._sent

@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from gradloom.contracts.frame_format import BITS_OF_BYTE, FIRST_BAUD
 from gradloom.host.devices.device import MachineError
 from gradloom.host.files import UserError
 
 __all__ = ["CableError", "CountingTransport", "SerialTransport", "SimulatedBoard", "SimulatedTransport", "Transport"]
 
-_BITS_OF_BYTE = 10
-"""Start bit, 8 data bits, stop bit."""
 _PAUSE_CYCLES = 16
 _BYTE_CYCLES = 4
 """Of a simulated board whose bytes come in behind its UART, if it does not say it (``byte_cycles``)."""
@@ -84,7 +83,7 @@ class SerialTransport:
     patience = 0.1
     """Adapters keep bytes back for up to 16 ms, and a loaded host sleeps longer."""
 
-    def __init__(self, url: str, baud: int = 115_200) -> None:
+    def __init__(self, url: str, baud: int = FIRST_BAUD) -> None:
         try:
             serial: Any = importlib.import_module("serial")
         except ImportError:
@@ -99,7 +98,7 @@ class SerialTransport:
 
     @property
     def byte_time(self) -> float:
-        return _BITS_OF_BYTE / self._baud
+        return BITS_OF_BYTE / self._baud
 
     def now(self) -> float:
         return time.monotonic()
@@ -175,8 +174,7 @@ class SimulatedTransport:
 
     def __init__(self, board: SimulatedBoard, clock: int = 50_000_000) -> None:
         self._board, self._clock = board, clock
-        self._byte_cycles: int = getattr(board, "byte_cycles", _BYTE_CYCLES)
-        self.byte_time = self._byte_cycles / clock
+        self._set_byte_cycles()
 
     def now(self) -> float:
         return self._board.cycle / self._clock
@@ -195,10 +193,17 @@ class SimulatedTransport:
         return data
 
     def set_baud(self, baud: int) -> None:
-        """Bytes come in behind the UART."""
+        """Nothing but the UART of a board that has one needs to know."""
+        if getattr(self._board, "has_uart", False):
+            self._board.set_bit_clocks(round(self._clock / baud))  # type: ignore[attr-defined]
+            self._set_byte_cycles()
+
+    def _set_byte_cycles(self) -> None:
+        self._byte_cycles: int = getattr(self._board, "byte_cycles", _BYTE_CYCLES)
+        self.byte_time = self._byte_cycles / self._clock
 
     def line_break(self) -> None:
-        """As :meth:`set_baud`."""
+        """A simulated board is made anew in its place."""
 
     def close(self) -> None:
         close = getattr(self._board, "close", None)

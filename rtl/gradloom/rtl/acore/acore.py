@@ -1,14 +1,13 @@
 """The auxiliary core: everything of a training step that is not a convolution (ETA, section IV-C, figure 10).
 
 A RUN passes three stages, each of which may hold a command: the first pass over its planes (:mod:`gradloom.rtl.acore.first_pass`),
-set-up and scalars (:mod:`gradloom.rtl.acore.prepare`), and the sweep through the lanes (:mod:`gradloom.rtl.acore.sweep`,
+set-up and scalars (:mod:`gradloom.rtl.acore.scalar_stage`), and the sweep through the lanes (:mod:`gradloom.rtl.acore.sweep`,
 :mod:`gradloom.rtl.acore.lanes`). Commands stay in order.
 """
 
-from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.data import ArrayLayout
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Opcode, PsumLayout, XSource
@@ -19,17 +18,17 @@ from gradloom.rtl.acore.buffers import Buffers
 from gradloom.rtl.acore.first_pass import FirstPass
 from gradloom.rtl.acore.lanes import Lanes
 from gradloom.rtl.acore.micro_layout import MicroLayout
-from gradloom.rtl.acore.outputs import OUTPUTS
-from gradloom.rtl.acore.prepare import Prepare
+from gradloom.rtl.acore.scalar_stage import ScalarStage
 from gradloom.rtl.acore.softmax import Softmax
 from gradloom.rtl.acore.sweep import Sweep
 from gradloom.rtl.command import CommandPort, decode
+from gradloom.rtl.core_reads import GradientRead, PlaneSumRead, PsumRead
 from gradloom.rtl.memories import make_memory
 from gradloom.rtl.memory_path.buses import LoadBus, StoreBus
+from gradloom.rtl.registers.register_ports import Hyperparameters
+from gradloom.rtl.tensor_ports import ExponentRead, SeedRead, StatisticUpdate
 
 __all__ = ["ACore"]
-
-LANES = 2
 
 
 class ACore(wiring.Component):
@@ -43,18 +42,10 @@ class ACore(wiring.Component):
     port : ``In(CommandPort(tail=True))``
         ``free``: the first stage is.
     load : ``In(LoadBus).array(load_channels)``, store ``In(StoreBus).array(store_channels)``
-    prd_* : partial sums from the C-Core, ``prd_en``, ``prd_half``, ``prd_wpu 2``, ``prd_bank0 2``, ``prd_addr0 16``,
-        ``prd_bank1 2``, ``prd_addr1 16`` -> ``prd_data[lane][channel]`` two cycles later.
-    drd_* : weight gradients, ``drd_en``, ``drd_addr 16`` -> ``drd_data[lane][channel]`` two cycles later. ``drd_wait``: not in the
-        next cycle.
-    srd_* : sums of magnitudes, ``srd_en``, ``srd_half``, ``srd_k 2``, ``srd_plane 8`` -> ``srd_data[channel]`` two cycles later.
-    exp_en, exp_tid : ``Out(1)``, ``Out(11)`` -> exp_e ``In(signed(16))`` in the next cycle.
-    seed_en, seed_tid : -> seed_value ``In(32)`` in the next cycle.
-    stat_valid, stat_tid, stat_value : ``Out``
-        OR ``stat_value`` (64 bits) into the tensor's statistic.
-    lm, momentum : ``In(8)``
-    decay_off : ``In(1)``
-        Weight decay is off (n = 255).
+    psums : ``Out(PsumRead(config))``, gradients : ``Out(GradientRead(config))``, plane_sums : ``Out(PlaneSumRead(config))``
+        Reads of the C-Core's results.
+    exponents : ``Out(ExponentRead())``, seeds : ``Out(SeedRead())``, statistics : ``Out(StatisticUpdate())``
+    hyper : ``In(Hyperparameters())``
     """
 
     IN_FLIGHT = RUNS_IN_FLIGHT
@@ -62,20 +53,12 @@ class ACore(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        group = config.group
         super().__init__({
             "port": In(CommandPort(tail=True)), "load": In(LoadBus(config)).array(config.load_channels),
             "store": In(StoreBus(config)).array(config.store_channels),
-            "prd_en": Out(1), "prd_half": Out(1), "prd_wpu": Out(2), "prd_bank0": Out(2), "prd_addr0": Out(16),
-            "prd_bank1": Out(2), "prd_addr1": Out(16),
-            "prd_data": In(ArrayLayout(ArrayLayout(signed(config.psum_width), group), LANES)),
-            "drd_en": Out(1), "drd_addr": Out(16), "drd_wait": In(1),
-            "drd_data": In(ArrayLayout(ArrayLayout(signed(config.wg_width), group), LANES)),
-            "srd_en": Out(1), "srd_half": Out(1), "srd_k": Out(2), "srd_plane": Out(8), "srd_data": In(ArrayLayout(48, group)),
-            "exp_en": Out(1), "exp_tid": Out(11), "exp_e": In(signed(16)),
-            "seed_en": Out(1), "seed_tid": Out(11), "seed_value": In(32),
-            "stat_valid": Out(1), "stat_tid": Out(11), "stat_value": Out(64),
-            "lm": In(8), "momentum": In(8), "decay_off": In(1)})
+            "psums": Out(PsumRead(config)), "gradients": Out(GradientRead(config)), "plane_sums": Out(PlaneSumRead(config)),
+            "exponents": Out(ExponentRead()), "seeds": Out(SeedRead()), "statistics": Out(StatisticUpdate()),
+            "hyper": In(Hyperparameters())})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -83,9 +66,9 @@ class ACore(wiring.Component):
         m.submodules.buffers = self.buffers = Buffers(config)
         for outer, inner in ((self.load, self.buffers.load), (self.store, self.buffers.store)):
             for bus, inner_bus in zip(outer, inner, strict=True):
-                wiring.connect(m, wiring.flipped(bus), inner_bus)
+                connect(m, flipped(bus), inner_bus)
         m.submodules.first = self.first = FirstPass(config, decode(Opcode.RUN, self.port.cmd))
-        m.submodules.prepare = self.prepare = Prepare(config)
+        m.submodules.prepare = self.prepare = ScalarStage(config)
         m.submodules.sweep = self.sweep = Sweep(config)
         m.submodules.lanes = self.lanes = Lanes(config)
         m.submodules.softmax = self.softmax = Softmax(config)
@@ -146,24 +129,15 @@ class ACore(wiring.Component):
 
     def _second_stage(self, m: Module) -> None:
         first, prepare, lanes, buffers = self.first, self.prepare, self.lanes, self.buffers
-        for name in ("aa", "ab", "am"):
-            m.d.comb += [getattr(buffers, f"first_{name}_addr").eq(getattr(first, f"{name}_addr")),
-                         getattr(first, f"{name}_data").eq(getattr(buffers, f"first_{name}_data"))]
-        m.d.comb += [getattr(first, theirs).eq(getattr(self.sweep, ours))
-                     for theirs, ours in (("taken", "reads"), ("both", "both"), ("aa_odd", "aa_odd"), ("ab_odd", "ab_odd"))]
-        m.d.comb += [getattr(self, name).eq(getattr(prepare, name)) for name in (
-            "srd_en", "srd_half", "srd_k", "srd_plane", "exp_en", "exp_tid", "seed_en", "seed_tid")]
-        m.d.comb += [getattr(prepare, name).eq(getattr(self, name))
-                     for name in ("srd_data", "exp_e", "seed_value", "lm", "momentum")]
-        m.d.comb += [
-            first.plane.eq(prepare.plane), prepare.sums.eq(first.sums), prepare.totals.eq(first.totals),
-            buffers.p_addr.eq(prepare.p_addr), prepare.p_data.eq(buffers.p_data), prepare.p_free.eq(buffers.p_free),
-            buffers.p_we.eq(Mux(prepare.put, prepare.put_channel, 0)), buffers.p_waddr.eq(prepare.put_addr),
-            buffers.p_wdata.eq(prepare.put_data), prepare.put_ready.eq(buffers.p_ready),
-            prepare.at.eq(lanes.at), lanes.planes.eq(prepare.planes),
-        ]
-        if self.config.apu_channels > 1:
-            m.d.comb += [first.channel.eq(prepare.sums_channel), first.total_channel.eq(prepare.total_channel)]
+        connect(m, first.reads, buffers.first)
+        connect(m, self.sweep.use, first.sweep)
+        connect(m, prepare.gradient_sums, first.gradient_sums)
+        connect(m, prepare.parameters, buffers.parameters)
+        connect(m, prepare.parameter_writes, buffers.parameter_writes)
+        connect(m, lanes.planes, prepare.planes)
+        for inner, outer in ((prepare.plane_sums, self.plane_sums), (prepare.exponents, self.exponents),
+                             (prepare.seeds, self.seeds), (prepare.hyper, self.hyper)):
+            connect(m, inner, flipped(outer))
         # Commands between the second stage and their done; at most two, the lanes take 17 cycles at least from one's to the next's.
         under_way = Signal(3)
         m.d.sync += under_way.eq(under_way + (prepare.o.valid & prepare.o.ready) - lanes.done)
@@ -171,33 +145,27 @@ class ACore(wiring.Component):
 
     def _third_stage(self, m: Module) -> None:
         sweep, lanes, buffers, softmax = self.sweep, self.lanes, self.buffers, self.softmax
-        wiring.connect(m, self.prepare.o, sweep.i)
-        m.d.comb += [getattr(self, name).eq(getattr(sweep, name)) for name in (
-            "prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0", "prd_bank1", "prd_addr1", "drd_en", "drd_addr")]
-        m.d.comb += [getattr(lanes, name).eq(getattr(sweep, name)) for name in ("go", "present", "issue")]
-        m.d.comb += [getattr(lanes, name).eq(getattr(self, name))
-                     for name in ("prd_data", "drd_data", "lm", "momentum", "decay_off")]
-        m.d.comb += [getattr(self, name).eq(getattr(lanes, name)) for name in ("stat_valid", "stat_tid", "stat_value")]
-        m.d.comb += [buffers.streams_en.eq(sweep.streams_en), buffers.rests_en.eq(sweep.rests_en), sweep.drd_wait.eq(self.drd_wait)]
-        for name in ("aa", "rest", "ab", "am", "xin"):
-            m.d.comb += [getattr(buffers, f"{name}_addr").eq(getattr(sweep, f"{name}_addr")),
-                         getattr(lanes, f"{name}_data").eq(getattr(buffers, f"{name}_data"))]
-        for name in (*OUTPUTS, "logit"):
-            for part in ("we", "waddr", "wdata"):
-                m.d.comb += getattr(buffers, f"{name}_{part}").eq(getattr(lanes, f"{name}_{part}"))
-        with m.If(softmax.oa_we):
-            m.d.comb += [buffers.oa_we.eq((1 << self.config.turns) - 1), buffers.oa_waddr.eq(softmax.oa_addr),
-                         buffers.oa_wdata.eq(softmax.oa_data)]
+        connect(m, self.prepare.o, sweep.i)
+        connect(m, sweep.addresses, buffers.addresses)
+        connect(m, buffers.streams, lanes.streams)
+        connect(m, lanes.results, buffers.results)
+        for inner, outer in ((sweep.psums, self.psums.request), (sweep.gradients, self.gradients.request),
+                             (lanes.hyper, self.hyper), (lanes.statistics, self.statistics)):
+            connect(m, inner, flipped(outer))
+        m.d.comb += [lanes.go.eq(sweep.go), lanes.present.eq(sweep.present), lanes.issue.eq(sweep.issue),
+                     lanes.psums.eq(self.psums.data), lanes.gradients.eq(self.gradients.data)]
+        with m.If(softmax.oa.we):
+            oa = buffers.results.oa
+            m.d.comb += [oa.we.eq((1 << self.config.turns) - 1), oa.addr.eq(softmax.oa.addr), oa.data.eq(softmax.oa.data)]
 
     def _softmax(self, m: Module) -> None:
         """The unit works when the lanes are empty; then it alone reads LOGIT and writes OA."""
         softmax, buffers, prepare, lanes = self.softmax, self.buffers, self.prepare, self.lanes
+        connect(m, softmax.logits, buffers.logits)
+        connect(m, softmax.labels, buffers.labels)
         m.d.comb += [
             softmax.port.start.eq(prepare.softmax_start), softmax.port.cmd.eq(prepare.present),
             prepare.softmax_done.eq(softmax.port.done),
-            buffers.logit_addr.eq(softmax.lrd_addr), softmax.lrd_free.eq(buffers.logit_free),
-            Value.cast(softmax.lrd_data).eq(buffers.logit_data),
-            buffers.label_addr.eq(softmax.lab_addr), softmax.lab_data.eq(buffers.label_data),
             self.port.done.eq(lanes.done | prepare.done | softmax.port.done),
             self.port.fault.eq(lanes.fault | prepare.fault | softmax.port.fault),
         ]

@@ -14,13 +14,13 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.microcode import Y2, Y3, Compare, Multiplicand, Multiplier, Term2
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.align import WIDE, AlignNarrow, ProductAlign, lean_sum, saturated
 from gradloom.rtl.acore.converter import LENGTH_BITS, Converter, below, larger
 from gradloom.rtl.acore.dither import Dither
+from gradloom.rtl.acore.plane_ports import PlaneScalars
 from gradloom.rtl.acore.pool import Pool
 from gradloom.rtl.acore.poolwalk import Tap
-from gradloom.rtl.acore.scalars import PlaneScalars
 from gradloom.rtl.delay import delayed
 from gradloom.rtl.pint import V_BITS, all_equal, decode
 
@@ -174,7 +174,10 @@ class Apu(wiring.Component):
         m.submodules.pool = self.pool = Pool(self.lanes, self.turns)
         m.d.comb += [self.pool.tap.eq(self.tap), self.pool.a.eq(self.a), self.pool.b.eq(self.b),
                      self.pool.maximum.eq(settings.pool_max), self.pool.match.eq(settings.pool_match)]
-        m.d.comb += [getattr(self.pool, name).eq(getattr(self, name)) for name in ("turn", "column") if hasattr(self, name)]
+        if self.turns > 1:
+            m.d.comb += self.pool.turn.eq(self.turn)
+        if self.lanes < LANES:
+            m.d.comb += self.pool.column.eq(self.column)
 
         # Stage 2 on.
         self.factor = delayed(m, Mux(settings.scaled, plane.scale.as_unsigned(), settings.factor), "factor")
@@ -222,14 +225,14 @@ class Apu(wiring.Component):
 
         top = x2[ProductAlign.X_BITS - 1:]
         m.d.comb += self.wide_operand[lane].eq(stage(top.any() & ~top.all() & settings.check, "wider"))
-        align1 = emit.add(m, f"align1_l{lane}", f"product_align{'_lut' * self.lut}", ProductAlign(lut=self.lut))
+        align1 = shared_module.add(m, f"align1_l{lane}", f"product_align{'_lut' * self.lut}", ProductAlign(lut=self.lut))
         align3 = self._align_narrow(m, f"align3_l{lane}", V_BITS)
         d6 = stage(Mux(settings.t3, stage(d2, "d5", 3), 0).as_signed(), "d6")
         m.d.comb += [align1.x.eq(x2), align1.factor.eq(self.factor), align3.x.eq(d6)]
-        m.d.comb += [getattr(align1, name).eq(settings[f"{name}1"]) for name in ("coarse", "fine", "over")]
+        m.d.comb += [align1.coarse.eq(settings.coarse1), align1.fine.eq(settings.fine1), align1.over.eq(settings.over1)]
         if self.lut:
-            m.d.comb += [getattr(align1, name).eq(settings[f"{name}1"]) for name in ("octet", "fraction", "low")]
-        m.d.comb += [getattr(align3, name).eq(settings[f"{name}3"]) for name in ("power", "over", "rows")]
+            m.d.comb += [align1.octet.eq(settings.octet1), align1.fraction.eq(settings.fraction1), align1.low.eq(settings.low1)]
+        m.d.comb += [align3.power.eq(settings.power3), align3.over.eq(settings.over3), align3.rows.eq(settings.rows3)]
         push8 = stage(settings.momentum * stage(b2, "b7", 5), "push8")
         term2 = Signal(signed(WIDE), name=f"term2_l{lane}")
         with m.Switch(settings.t2):
@@ -273,7 +276,8 @@ class Apu(wiring.Component):
             with m.Case(Y3.PRODUCT):
                 m.d.comb += step2.eq(product2[:STEP_BITS].as_signed())
         aligny = self._align_narrow(m, f"aligny_l{lane}", STEP_BITS)
-        m.d.comb += [aligny.x.eq(step2), *(getattr(aligny, name).eq(settings[f"{name}y"]) for name in ("power", "over", "rows"))]
+        m.d.comb += [aligny.x.eq(step2), aligny.power.eq(settings.powery), aligny.over.eq(settings.overy),
+                     aligny.rows.eq(settings.rowsy)]
         # A rest takes the place of a product that is no base: a << 16, to which it belongs, follows.
         product3 = stage(Mux(settings.based, product2, _scaled_rest(e_a2, rest) << 8).as_signed(), "product3")
         e_a3 = stage(e_a2, "e_a3")
@@ -299,7 +303,7 @@ class Apu(wiring.Component):
         return encoder2
 
     def _align_narrow(self, m: Module, name: str, width: int):
-        return emit.add(m, name, f"align_narrow{'_lut' * self.lut}", AlignNarrow(width, lut=self.lut), width)
+        return shared_module.add(m, name, f"align_narrow{'_lut' * self.lut}", AlignNarrow(width, lut=self.lut), width)
 
     def _sum(self, m: Module, name: str, exact: Value) -> tuple[Signal, Signal]:
         """Registered sum in 64 bits, and whether it left them (behind an align that saturated)."""
@@ -313,8 +317,8 @@ class Apu(wiring.Component):
         settings = self.settings
         rests = which == 2
         kind = "converter" + "_rests" * rests + "_whole" * whole
-        encoder = emit.add(m, f"encoder{which}_l{lane}", kind, Converter(whole=whole, rests=rests))
-        dither = emit.add(m, f"dither{which}_l{lane}", "dither", Dither())
+        encoder = shared_module.add(m, f"encoder{which}_l{lane}", kind, Converter(whole=whole, rests=rests))
+        dither = shared_module.add(m, f"dither{which}_l{lane}", "dither", Dither())
         idx = self.idx1 if which == 1 else self.idx2
         m.d.comb += [
             dither.seed.eq(settings[f"seed{which}"]),

@@ -2,14 +2,26 @@
 
 from typing import NamedTuple
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
+from amaranth.lib.data import ArrayLayout
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import load_channels, store_channel
 from gradloom.contracts.isa import Dest, Source
+from gradloom.rtl.acore.buffer_ports import (
+    FirstPassReads,
+    MemoryRead,
+    ParameterWrite,
+    ResultWrite,
+    ResultWrites,
+    SharedRead,
+    StreamAddresses,
+    StreamData,
+    result_bits,
+)
 from gradloom.rtl.acore.turns import COLUMNS, Turns
 from gradloom.rtl.memories import make_memory
 from gradloom.rtl.memory_path.buses import LoadBus, StoreBus
@@ -24,10 +36,13 @@ class _Read(NamedTuple):
     data: Value
 
 
+def _written(result: ResultWrite) -> tuple[Value, Value, Value]:
+    """Enables, address and data of an output."""
+    return result.we, result.addr, result.data
+
+
 class Buffers(wiring.Component):
     """AA, AB, AM, XIN, LABEL (from the Loader), OA, OB, OM, XOUT, LOGIT (for the Storer) and PBUF (both).
-
-    Every ``*_data`` output follows its address by one cycle, ``logit_data`` by two. Addresses beyond a memory wrap.
 
     A block RAM has one side that reads. Where two parts of the machine read a memory, one of them goes first, and the other one
     can wait: the lanes' sweep before the first pass at the even, resp. odd, addresses of AA and of AB, a Storer before the
@@ -37,48 +52,34 @@ class Buffers(wiring.Component):
     -------
     load, store : ``In(LoadBus).array(load_channels)``, ``In(StoreBus).array(store_channels)``
         A memory listens to the bus of its channel (:mod:`gradloom.contracts.engines`).
-    streams_en : ``In(1)``, aa_addr, ab_addr, am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
+    addresses : ``In(StreamAddresses())``, streams : ``Out(StreamData(config))``
         Read side of the lanes.
-    rests_en : ``In(1)``, rest_addr : ``In(16)`` -> rest_data ``Out(16 G)``
-        Another address of AA, of the other parity than ``aa_addr``, in a cycle of ``streams_en`` and of no read of the first pass.
-    first_aa_addr, first_ab_addr, first_am_addr : ``In(16)`` -> ``*_data`` ``Out(16 G)``
-        Read side of the first pass; in a cycle of ``streams_en`` not at addresses of AA and AB of the same parity as the lanes'.
-    xin_addr : ``In(16)`` -> ``xin_data`` ``Out(128 G)``
-    label_addr : ``In(16)`` -> ``label_data`` ``Out(16)``
-    logit_addr : ``In(16)`` -> ``logit_data`` ``Out(32 G)``, in a cycle of ``logit_free`` ``Out(1)``
-    p_addr : ``In(16)`` -> ``p_data`` ``Out(64 G)``, in a cycle of ``p_free`` ``Out(1)``
-        ``*_free``: no Storer reads the memory in this cycle (it cannot wait, the A-Core can).
-    p_we, p_waddr, p_wdata : ``In(G)``, ``In(16)``, ``In(64)``
-        Write channels of a PBUF entry, in a cycle of ``p_ready``.
-    p_ready : ``Out(1)``
-        The Loader is not writing PBUF in this cycle (it cannot wait, the A-Core can).
-    oa, rest, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``In``
-        ``*_we`` but for om: a bit for each turn of a beat, whose parts are written (:class:`gradloom.rtl.acore.turns.Turns`).
-        Rests go to OA, too, with codes at an address of the other parity.
-    xin, xout
-        Not there if ``export_depth`` is 0: reads are 0, writes are lost.
+    first : ``In(FirstPassReads(config))``
+        Read side of the first pass.
+    labels : ``In(MemoryRead(16))``
+    logits : ``In(SharedRead(ArrayLayout(signed(32), G)))``
+        Its data come two cycles after the address.
+    parameters : ``In(SharedRead(64 G))``, parameter_writes : ``In(ParameterWrite(config))``
+        PBUF.
+    results : ``In(ResultWrites(config))``
+        Of the lanes; of softmax, too, those to OA.
     """
 
     def __init__(self, config: Config) -> None:
         self.config, self.turns = config, Turns(config)
-        beat = config.beat_bytes * 8
-        self.widths = {"oa": beat, "rest": beat, "ob": beat, "om": beat, "xout": 8 * beat, "logit": 2 * beat, "p": 4 * beat}
-        members = {"load": In(LoadBus(config)).array(config.load_channels),
-                   "store": In(StoreBus(config)).array(config.store_channels), "streams_en": In(1), "rests_en": In(1),
-                   "p_ready": Out(1), "p_free": Out(1), "logit_free": Out(1)}
-        for name, width in (("aa", beat), ("rest", beat), ("ab", beat), ("am", beat), ("first_aa", beat), ("first_ab", beat),
-                            ("first_am", beat), ("xin", 8 * beat), ("label", 16), ("logit", 2 * beat), ("p", 4 * beat)):
-            members |= {f"{name}_addr": In(16), f"{name}_data": Out(width)}
-        for name, width in self.widths.items():
-            enables = {"p": config.group, "om": 1}.get(name, self.turns.count)
-            members |= {f"{name}_we": In(enables), f"{name}_waddr": In(16),
-                        f"{name}_wdata": In(64 if name == "p" else width)}
-        super().__init__(members)
+        self.widths = result_bits(config) | {"p": 32 * config.beat_bytes}
+        super().__init__({
+            "load": In(LoadBus(config)).array(config.load_channels), "store": In(StoreBus(config)).array(config.store_channels),
+            "addresses": In(StreamAddresses()), "streams": Out(StreamData(config)), "first": In(FirstPassReads(config)),
+            "labels": In(MemoryRead(16)), "logits": In(SharedRead(ArrayLayout(signed(32), config.group))),
+            "parameters": In(SharedRead(64 * config.group)), "parameter_writes": In(ParameterWrite(config)),
+            "results": In(ResultWrites(config))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         self._loaded(m)
         stored = self._stored(m)
+        shared = {"p": self.parameters, "logit": self.logits}
         sources = {"oa": Source.OA, "ob": Source.OB, "om": Source.OM, "p": Source.PBUF, "xout": Source.XOUT,
                    "logit": Source.LOGIT}
         for channel, bus in enumerate(self.store):
@@ -86,30 +87,34 @@ class Buffers(wiring.Component):
                     if name in stored and store_channel(self.config, number) == channel}
             for name, number in mine.items():
                 addr: Value = bus.addr
-                if name in ("p", "logit"):
-                    free = getattr(self, f"{name}_free")
-                    m.d.comb += free.eq(~(bus.en & (bus.src == number)))
-                    addr = Mux(free, getattr(self, f"{name}_addr"), bus.addr)
+                if name in shared:
+                    read = shared[name]
+                    m.d.comb += read.free.eq(~(bus.en & (bus.src == number)))
+                    addr = Mux(read.free, read.addr, bus.addr)
                 m.d.comb += stored[name].addr.eq(addr)
             self._store_side(m, bus, {name: (number, stored[name].data) for name, number in mine.items()})
-        m.d.comb += self.p_data.eq(stored["p"].data)
-        m.d.sync += self.logit_data.eq(stored["logit"].data)
+        m.d.comb += self.parameters.data.eq(stored["p"].data)
+        m.d.sync += self.logits.data.as_value().eq(stored["logit"].data)
         return m
 
     def _loaded(self, m: Module) -> None:
         """The memories that the A-Core only reads."""
         config, beat = self.config, self.config.beat_bytes * 8
-        for name, dest in (("aa", Dest.AA), ("ab", Dest.AB)):
-            self._stream(m, name, dest, self._halves(m, name), rests=name == "aa")
-        for name, dest, depth in (("am", Dest.AM, config.mbuf_depth), ("xin", Dest.XIN, config.export_depth),
-                                  ("label", Dest.LABEL, config.max_planes)):
+        at, of, first = self.addresses, self.streams, self.first
+        rest = _Read(at.rest, of.rest)
+        self._stream(m, "aa", Dest.AA, _Read(at.aa, of.aa), _Read(first.aa.addr, first.aa.data), rest)
+        self._stream(m, "ab", Dest.AB, _Read(at.ab, of.ab), _Read(first.ab.addr, first.ab.data))
+        am = _Read(at.am, of.am), _Read(first.am.addr, first.am.data)
+        for name, dest, depth, readers in (("am", Dest.AM, config.mbuf_depth, am),
+                                           ("xin", Dest.XIN, config.export_depth, (_Read(at.xin, of.xin),)),
+                                           ("label", Dest.LABEL, config.max_planes, (_Read(self.labels.addr, self.labels.data),))):
             if not depth:
                 continue
-            width = len(getattr(self, f"{name}_data"))
+            width = len(readers[0].data)
             made = self._memory(m, name, width, depth)
-            for reader in (name, "first_am") if name == "am" else (name,):
+            for reader in readers:
                 port = made.read_port()
-                m.d.comb += [port.addr.eq(getattr(self, f"{reader}_addr")), getattr(self, f"{reader}_data").eq(port.data)]
+                m.d.comb += [port.addr.eq(reader.addr), reader.data.eq(port.data)]
             write = made.write_port(granularity=min(width, beat))
             load = self._loader(dest)
             taken = load.valid & (load.dest == dest)
@@ -120,37 +125,39 @@ class Buffers(wiring.Component):
         """The memories that a Storer reads, with their sides that write; how each is read."""
         config, beat = self.config, self.config.beat_bytes * 8
         read: dict[str, _Read] = {}
-        for name, depth in (("ob", config.abuf_depth), ("om", config.mbuf_depth), ("xout", config.export_depth),
-                            ("logit", config.logit_depth)):
+        results = self.results
+        for name, depth, result in (("ob", config.abuf_depth, results.ob), ("om", config.mbuf_depth, results.om),
+                                    ("xout", config.export_depth, results.xout), ("logit", config.logit_depth, results.logit)):
             if depth:
                 made = self._memory(m, name, self.widths[name], depth)
-                self._write(m, name, made, *self._written(name))
+                self._write(m, name, made, result.we, result.addr, result.data)
                 port = made.read_port()
                 read[name] = _Read(port.addr, port.data)
         return read | {"p": self._sums(m, beat), "oa": self._codes(m)}
 
     def _sums(self, m: Module, beat: int) -> _Read:
         """PBUF, which the Loader writes as well."""
-        config, load = self.config, self._loader(Dest.PBUF)
+        config, load, put = self.config, self._loader(Dest.PBUF), self.parameter_writes
         made = self._memory(m, "p", self.widths["p"], config.pbuf_depth)
         to_p = Signal()
         part = min(beat, 64)  # bits of an entry that can be written alone: a Loader's beat, or a channel
         write, port = made.write_port(granularity=part), made.read_port()
-        channels = Cat(bit.replicate(64 // part) for bit in self.p_we)
+        channels = Cat(bit.replicate(64 // part) for bit in Mux(put.valid, put.channel, 0))
         whole = ((1 << beat // part) - 1) << (load.sub[:2] * (beat // part))
-        m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), self.p_ready.eq(~to_p),
-                     write.addr.eq(Mux(to_p, load.addr, self.p_waddr)), write.en.eq(Mux(to_p, whole, channels)),
-                     write.data.eq(Mux(to_p, load.data.replicate(4), self.p_wdata.replicate(config.group)))]
+        m.d.comb += [to_p.eq(load.valid & (load.dest == Dest.PBUF)), put.ready.eq(~to_p),
+                     write.addr.eq(Mux(to_p, load.addr, put.addr)), write.en.eq(Mux(to_p, whole, channels)),
+                     write.data.eq(Mux(to_p, load.data.replicate(4), put.data.replicate(config.group)))]
         return _Read(port.addr, port.data)
 
     def _codes(self, m: Module) -> _Read:
         """OA. A code goes first: a rest comes with one, and to the other half."""
         addr, odd = Signal(16, name="oa_addr"), Signal(name="oa_odd", reset_less=True)
         m.d.sync += odd.eq(addr[0])
+        codes, rests = self.results.oa, self.results.rest
         reads = []
         for side, half in enumerate(self._halves(m, "oa")):
-            mine = self.oa_waddr[0] == side
-            we, waddr, data = (Mux(mine, code, rest) for code, rest in zip(self._written("oa"), self._written("rest"), strict=True))
+            mine = codes.addr[0] == side
+            we, waddr, data = (Mux(mine, code, rest) for code, rest in zip(_written(codes), _written(rests), strict=True))
             self._write(m, "oa", half, we, waddr[1:], data)
             port = half.read_port()
             m.d.comb += port.addr.eq(addr[1:])
@@ -166,28 +173,23 @@ class Buffers(wiring.Component):
         return [self._memory(m, f"{name}_{side}", self.config.beat_bytes * 8, -(-self.config.abuf_depth // 2))
                 for side in ("even", "odd")]
 
-    def _stream(self, m: Module, name: str, dest: Dest, halves: list[Memory], *, rests: bool) -> None:
+    def _stream(self, m: Module, name: str, dest: Dest, lanes: _Read, first: _Read, rests: _Read | None = None) -> None:
         """One memory for the even and one for the odd addresses of a stream: the lanes read the one, the first pass, or with
         ``rests`` the lanes as well, the other."""
-        load = self._loader(dest)
-        lanes, first = getattr(self, f"{name}_addr"), getattr(self, f"first_{name}_addr")
-        readers = {name: lanes, f"first_{name}": first} | ({"rest": self.rest_addr} if rests else {})
-        beside = Mux(self.streams_en & self.rests_en, self.rest_addr, first) if rests else first
+        load, en = self._loader(dest), self.addresses.en
+        readers = {name: lanes, f"first_{name}": first} | ({"rest": rests} if rests else {})
+        beside = Mux(en & self.addresses.rests_en, rests.addr, first.addr) if rests else first.addr
         reads = []
-        for odd, half in enumerate(halves):
+        for odd, half in enumerate(self._halves(m, name)):
             write, port = half.write_port(), half.read_port()
             m.d.comb += [write.addr.eq(load.addr[1:]), write.data.eq(load.data),
                          write.en.eq(load.valid & (load.dest == dest) & (load.addr[0] == odd)),
-                         port.addr.eq(Mux(self.streams_en & (lanes[0] == odd), lanes, beside)[1:])]
+                         port.addr.eq(Mux(en & (lanes.addr[0] == odd), lanes.addr, beside)[1:])]
             reads.append(port.data)
-        for reader, addr in readers.items():
+        for reader, read in readers.items():
             odd = Signal(name=f"{reader}_odd", reset_less=True)
-            m.d.sync += odd.eq(addr[0])
-            m.d.comb += getattr(self, f"{reader}_data").eq(Mux(odd, reads[1], reads[0]))
-
-    def _written(self, name: str) -> tuple[Value, Value, Value]:
-        """Enables, address and data of an output."""
-        return getattr(self, f"{name}_we"), getattr(self, f"{name}_waddr"), getattr(self, f"{name}_wdata")
+            m.d.sync += odd.eq(read.addr[0])
+            m.d.comb += read.data.eq(Mux(odd, reads[1], reads[0]))
 
     def _write(self, m: Module, name: str, memory: Memory, we: Value, addr: Value, data: Value) -> None:
         """To ``memory``: of a beat in turns the parts of a turn."""

@@ -6,31 +6,24 @@ from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import wiring
-from amaranth.lib.data import ArrayLayout, StructLayout
+from amaranth.lib.data import ArrayLayout
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradloom.contracts.config import Config
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.align import chosen, lean_sum
-from gradloom.rtl.acore.planes import Beat, StreamWalk
+from gradloom.rtl.acore.buffer_ports import FirstPassReads, StreamUse
+from gradloom.rtl.acore.plane_ports import PLANE_BITS, GradientSums, Totals
+from gradloom.rtl.acore.stream_address import Beat, StreamAddressGenerator
 from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import decode
 
-__all__ = ["PLANE_BITS", "TOTAL_BITS", "ChannelSums", "FirstPass", "Totals"]
+__all__ = ["ChannelSums", "FirstPass"]
 
 LANES = 2
-PLANE_BITS = 43
-"""Sum of products over a plane: 26 bits each, at most 2^17 of them."""
-TOTAL_BITS = 50
-"""Over 128 planes."""
-_VALUE_BITS = 38
-"""Sum of values over 128 planes."""
-
-Totals = StructLayout({"product": signed(TOTAL_BITS), "kept": signed(_VALUE_BITS), "cut": signed(_VALUE_BITS)})
-"""Sums of d b, d and a - d over all planes of a command."""
 
 
 class ChannelSums(wiring.Component):
@@ -130,43 +123,34 @@ class FirstPass(wiring.Component):
         Begin; d = a whatever the bitmap says.
     ready : ``Out(1)``
         The sums of the last sweep are complete, ``7`` cycles after its last beat was issued; low in the cycle after ``start``.
-    taken, both, aa_odd, ab_odd : ``In(1)``
-        The lanes' sweep issues a beat in this cycle, which reads all of AA; whose streams lie at odd addresses.
+    sweep : ``In(StreamUse())``
+        What the lanes' sweep reads.
     take : ``In(1)``
         Put the sums where the next stage reads them; while ``ready``.
-    aa_addr, ab_addr, am_addr : ``Out(16)`` -> ``*_data`` ``In(16 G)`` in the next cycle
-    plane : ``In(7)`` -> sums ``Out(signed(43))`` x G in the next cycle
-        Sum of d b over a plane of the command that was taken.
-    totals : ``Out(Totals)`` x G
-        Over all planes of the command that was taken.
-    channel, total_channel : ``In``
-        Where an APU serves several channels: with ``plane``, and in the cycle of ``totals``, the one that is read; its sums are
-        given for all channels of its APU.
+    reads : ``Out(FirstPassReads(config))``
+    gradient_sums : ``In(GradientSums(config))``
+        Of the command that was taken.
     """
 
     def __init__(self, config: Config, fields: SimpleNamespace) -> None:
         self.config, self.turns = config, Turns(config)
         self.fields = fields
-        beat = 8 * config.beat_bytes
-        served = {name: In(range(self.turns.channels)) for name in ("channel", "total_channel")} if self.turns.channels > 1 else {}
         super().__init__({
-            "start": In(1), "keep": In(1), "ready": Out(1), "take": In(1), "taken": In(1), "both": In(1),
-            "aa_odd": In(1), "ab_odd": In(1),
-            **{f"{name}_addr": Out(16) for name in ("aa", "ab", "am")}, **{f"{name}_data": In(beat) for name in ("aa", "ab", "am")},
-            "plane": In(7), "sums": Out(ArrayLayout(signed(PLANE_BITS), config.group)),
-            "totals": Out(ArrayLayout(Totals, config.group)), **served})
+            "start": In(1), "keep": In(1), "ready": Out(1), "take": In(1), "sweep": In(StreamUse()),
+            "reads": Out(FirstPassReads(config)), "gradient_sums": In(GradientSums(config))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         group, f, turns = self.config.group, self.fields, self.turns
-        m.submodules.walk = walk = StreamWalk(self.config, f)
+        m.submodules.walk = walk = StreamAddressGenerator(self.config, f)
 
         sweeping = Signal()
         keep = Signal()
         drain = Signal(range(9))
         issue = Signal(Beat)
         begin = Signal()
-        met = self.taken & (self.both | (self.aa_odd == f.sa0[0] ^ walk.offset[0]) | (self.ab_odd == f.sb0[0] ^ walk.offset[0]))
+        sweep, of = self.sweep, self.gradient_sums
+        met = sweep.reads & (sweep.both | (sweep.aa_odd == f.sa0[0] ^ walk.offset[0]) | (sweep.ab_odd == f.sb0[0] ^ walk.offset[0]))
         step = Signal()
         beat_done = step
         if turns.count > 1:
@@ -189,14 +173,14 @@ class FirstPass(wiring.Component):
         with m.Elif(drain != 0):
             m.d.sync += drain.eq(drain - 1)
 
-        m.d.sync += [self.aa_addr.eq(f.sa0 + walk.offset), self.ab_addr.eq(f.sb0 + walk.offset),
-                     self.am_addr.eq(f.sm0 + walk.bits_addr)]
+        m.d.sync += [self.reads.aa.addr.eq(f.sa0 + walk.offset), self.reads.ab.addr.eq(f.sb0 + walk.offset),
+                     self.reads.am.addr.eq(f.sm0 + walk.bits_addr)]
         beats, begins = Line(m, issue, "beat"), Line(m, begin, "begin")
         slot = Line(m, walk.bits_slot, "slot")[2]
         at_turn = Line(m, turn, "turn") if turns.count > 1 else [Const(0, 0)] * 8
-        mask = turns.picked(self.am_data.word_select(slot, LANES * group), 1, at_turn[2])
+        mask = turns.picked(self.reads.am.data.word_select(slot, LANES * group), 1, at_turn[2])
         mask = mask | keep.replicate(len(mask))
-        bytes_a, bytes_b = (turns.picked(data, 8, at_turn[2]) for data in (self.aa_data, self.ab_data))
+        bytes_a, bytes_b = (turns.picked(data, 8, at_turn[2]) for data in (self.reads.aa.data, self.reads.ab.data))
         at1, at4, at5 = (Beat(beats[2 + i]) for i in (1, 4, 5))
         bank, bits, within = Signal(), ceil_log2(self.config.max_planes), ceil_log2(turns.channels)
         m.submodules.plane_sums = memory = Memory(shape=PLANE_BITS * self.config.apus, depth=2 << bits + within, init=[])
@@ -215,11 +199,11 @@ class FirstPass(wiring.Component):
             return Cat(channel, at) if turns.channels > 1 else at
 
         m.d.comb += [write.en.eq(complete), write.addr.eq(place(at5.plane, bank, turns.channel(at_turn[7]))),
-                     read.addr.eq(place(self.plane, ~bank, self.channel if turns.channels > 1 else Const(0, 0))),
-                     self.sums.as_value().eq(turns.of_every_channel(read.data, PLANE_BITS))]
+                     read.addr.eq(place(of.plane, ~bank, of.channel if turns.channels > 1 else Const(0, 0))),
+                     of.sums.as_value().eq(turns.of_every_channel(read.data, PLANE_BITS))]
         for a in range(self.config.apus):
-            channel = emit.add(m, f"channel{a}", "channel_sums", ChannelSums(turns.lanes, turns.channels),
-                               (turns.lanes, turns.channels) if turns.count > 1 else ())
+            channel = shared_module.add(m, f"channel{a}", "channel_sums", ChannelSums(turns.lanes, turns.channels),
+                                        (turns.lanes, turns.channels) if turns.count > 1 else ())
             m.d.comb += [
                 channel.bit.eq(mask[a::self.config.apus]), channel.lanes.eq(at1.v.replicate(turns.lanes) & valid),
                 channel.add.eq(at4.v), channel.first.eq(first), channel.begin.eq(begun),
@@ -227,14 +211,14 @@ class FirstPass(wiring.Component):
             ]
             if turns.channels > 1:
                 m.d.comb += [channel.channel.eq(turns.channel(at_turn[6])), channel.bank.eq(bank),
-                             channel.at.eq(self.total_channel)]
+                             channel.at.eq(of.total_channel)]
             for lane in range(turns.lanes):
                 at = 8 * (lane * self.config.apus + a)
                 m.d.comb += [channel.a[lane].eq(bytes_a[at:at + 8]), channel.b[lane].eq(bytes_b[at:at + 8])]
             for c in range(a * turns.channels, (a + 1) * turns.channels):
                 if turns.channels > 1:
-                    m.d.comb += self.totals[c].eq(channel.totals)
+                    m.d.comb += of.totals[c].eq(channel.totals)
                     continue
                 with m.If(self.take):
-                    m.d.sync += self.totals[c].eq(channel.totals)
+                    m.d.sync += of.totals[c].eq(channel.totals)
         return m

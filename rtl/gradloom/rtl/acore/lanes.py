@@ -4,17 +4,17 @@ Where a beat comes in turns (:mod:`gradloom.rtl.acore.turns`), what is said of a
 """
 
 import functools
+from collections.abc import Iterable
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.data import ArrayLayout
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Opcode, XSource
 from gradloom.contracts.microcode import Y3, Base, Factor, Operand, OutB, Term3
 from gradloom.contracts.regmap import ErrorCode
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.align import chosen, narrow_settings, product_fraction, product_over
 from gradloom.rtl.acore.apu import (
     ADD1,
@@ -34,15 +34,19 @@ from gradloom.rtl.acore.apu import (
     front,
     settings_layout,
 )
+from gradloom.rtl.acore.buffer_ports import ResultWrites, StreamData
 from gradloom.rtl.acore.converter import LENGTH_BITS, Converter, larger, statistic
-from gradloom.rtl.acore.outputs import OUTPUTS, Outputs
-from gradloom.rtl.acore.planes import Beat
-from gradloom.rtl.acore.scalars import PlaneScalars
+from gradloom.rtl.acore.plane_ports import PlaneScalarsRead
+from gradloom.rtl.acore.result_writer import ResultStream, ResultWriter
+from gradloom.rtl.acore.stream_address import Beat
 from gradloom.rtl.acore.sweep import FETCH, issue_layout, prepared
 from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.command import decode
+from gradloom.rtl.core_reads import gradient_lanes, psum_lanes
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.pint import V_BITS
+from gradloom.rtl.registers.register_ports import Hyperparameters
+from gradloom.rtl.tensor_ports import StatisticUpdate
 
 __all__ = ["Lanes"]
 
@@ -62,38 +66,32 @@ class Lanes(wiring.Component):
     -------
     go, present, issue : ``In``
         From :class:`gradloom.rtl.acore.sweep.Sweep`.
-    aa_data, rest_data, ab_data, am_data, xin_data : ``In``
+    streams : ``In(StreamData(config))``
         Two cycles after the issue.
-    prd_data, drd_data : ``In(signed)`` x 2 x G
-        ``FETCH`` cycles after the issue.
-    at : ``Out(8)`` -> planes ``In(PlaneScalars)`` x G in the next cycle
-    lm, momentum : ``In(8)``, decay_off : ``In(1)``
-    stat_valid, stat_tid, stat_value : ``Out(1)``, ``Out(11)``, ``Out(64)``
+    psums, gradients : ``In(psum_lanes(config))``, ``In(gradient_lanes(config))``
+        What was read of the C-Core's results; ``FETCH`` cycles after the issue.
+    planes : ``Out(PlaneScalarsRead(config))``
+    hyper : ``In(Hyperparameters())``
+    statistics : ``Out(StatisticUpdate())``
     done, fault : ``Out(1)``, ``Out(8)``
         The command's last output is written; the fault is not 0 in this cycle if there was one.
-    oa, rest, ob, om, xout, logit : ``*_we``, ``*_waddr``, ``*_wdata`` ``Out``
+    results : ``Out(ResultWrites(config))``
     """
 
     def __init__(self, config: Config) -> None:
         self.config, self.turns = config, Turns(config)
-        group, beat = config.group, 8 * config.beat_bytes
-        self.outputs = Outputs(config)
-        writes = {f"{name}_{part}": self.outputs.signature.members[f"{name}_{part}"]
-                  for name in (*OUTPUTS, "logit") for part in ("we", "waddr", "wdata")}
+        self.outputs = ResultWriter(config)
         super().__init__({
             "go": In(1), "present": In(prepared(config)), "issue": In(issue_layout(config)),
-            "aa_data": In(beat), "rest_data": In(beat), "ab_data": In(beat), "am_data": In(beat), "xin_data": In(8 * beat),
-            "prd_data": In(ArrayLayout(ArrayLayout(signed(config.psum_width), group), LANES)),
-            "drd_data": In(ArrayLayout(ArrayLayout(signed(config.wg_width), group), LANES)),
-            "at": Out(8), "planes": In(ArrayLayout(PlaneScalars, group)),
-            "lm": In(8), "momentum": In(8), "decay_off": In(1),
-            "stat_valid": Out(1), "stat_tid": Out(11), "stat_value": Out(64), "done": Out(1), "fault": Out(8), **writes})
+            "streams": In(StreamData(config)), "psums": In(psum_lanes(config)), "gradients": In(gradient_lanes(config)),
+            "planes": Out(PlaneScalarsRead(config)), "hyper": In(Hyperparameters()), "statistics": Out(StatisticUpdate()),
+            "done": Out(1), "fault": Out(8), "results": Out(ResultWrites(config))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         present = self.present
         self.run, self.op = decode(Opcode.RUN, present.cmd), present.op
-        self.apus = [emit.add(m, f"apu{c}", "apu", Apu(self.config), self.config) for c in range(self.config.apus)]
+        self.apus = [shared_module.add(m, f"apu{c}", "apu", Apu(self.config), self.config) for c in range(self.config.apus)]
 
         # Beats and the change of settings, by stage; the E stages begin behind encoder 1 for the long path.
         self.go_line = Line(m, Cat(self.go, self.op.long), "go", reset=True)
@@ -153,8 +151,8 @@ class Lanes(wiring.Component):
             "octet1": present.sh1[3:6], "fraction1": product_fraction(present.sh1), "low1": present.sh1[:3],
             "coarse1": present.sh1[5:], "fine1": present.sh1[3:5].replicate(2), "over1": product_over(present.sh1),
             # What is only exported may be wider than what MUL1 takes.
-            "check": op.wa | op.wm | op.wl | (op.wb != OutB.NONE), "momentum": self.momentum, "lm": self.lm,
-            "t3": (op.t3 == Term3.D) | ((op.t3 == Term3.DECAY) & ~self.decay_off), "index": op.wb == OutB.INDEX,
+            "check": op.wa | op.wm | op.wl | (op.wb != OutB.NONE), "momentum": self.hyper.momentum, "lm": self.hyper.lm,
+            "t3": (op.t3 == Term3.D) | ((op.t3 == Term3.DECAY) & ~self.hyper.decay_off), "index": op.wb == OutB.INDEX,
             "r1": run.r1, "r2": run.r2, "f1": run.f1[4], "f2": run.f2[4], "whole": op.wl,
             "based": op.base == Base.PRODUCT, "base_t": op.base == Base.T,
             "minus": (op.y3 == Y3.PRODUCT) & (op.base != Base.T)}
@@ -191,28 +189,28 @@ class Lanes(wiring.Component):
                 m.d.comb += taken.eq(Source.POOL)
         source = self._at(m, 0, Value.cast(taken), "source")
         turns, before, now = self.turns, self.tap_turn(-1), self.tap_turn(0)
-        slots, eighth = Line(m, self.issue.slot, "slot"), self.am_data
+        slots, streams, eighth = Line(m, self.issue.slot, "slot"), self.streams, self.streams.am
         if turns.count > 1:
-            eighth = turns.picked(self.am_data.word_select(slots[FETCH - 1], LANES * group), 1, before)
-        data = {"a": turns.picked(self.aa_data, 8, before, whole=True), "b": turns.picked(self.ab_data, 8, before, whole=True),
-                "m": eighth, "xin": turns.picked(self.xin_data, 64, before)}
+            eighth = turns.picked(streams.am.word_select(slots[FETCH - 1], LANES * group), 1, before)
+        data = {"a": turns.picked(streams.aa, 8, before, whole=True), "b": turns.picked(streams.ab, 8, before, whole=True),
+                "m": eighth, "xin": turns.picked(streams.xin, 64, before)}
         bytes_a, bytes_b, bits, addend = (Signal.like(value, name=f"{name}_operand", reset_less=True)
                                           for name, value in data.items())
         m.d.sync += [bytes_a.eq(data["a"]), bytes_b.eq(data["b"]), bits.eq(data["m"]), addend.eq(Mux(adds, data["xin"], 0))]
-        rests = delayed(m, turns.picked(self.rest_data, 8, before, whole=True), "rests_operand")
+        rests = delayed(m, turns.picked(streams.rest, 8, before, whole=True), "rests_operand")
         slot, zeros = slots[FETCH] if turns.count == 1 else 0, Line(m, self.issue.zeros, "zeros")[FETCH]
         tap = Line(m, self.issue.tap, "tap", reset=True)[FETCH]
         mask = Signal(turns.lanes * len(self.apus))
         m.d.comb += [mask.eq(bits.word_select(slot, len(mask))),
-                     self.at.eq(self.beat(0).plane | (self._at(m, 0, self.present.bank, "bank") << 7))]
-        planes = [plane.as_value() for plane in self.planes]
+                     self.planes.at.eq(self.beat(0).plane | (self._at(m, 0, self.present.bank, "bank") << 7))]
+        planes = [plane.as_value() for plane in self.planes.scalars]
         for a, apu in enumerate(self.apus):
             m.d.comb += [apu.tap.eq(tap), apu.plane.eq(turns.of_channel(a, self.turn(1), planes))]
             if turns.count > 1:
                 m.d.comb += apu.turn.eq(now)
             if turns.lanes < LANES:
                 m.d.comb += apu.column.eq(turns.column(now))
-            psums, sums = ([turns.of_channel(a, now, list(column)) for column in read] for read in (self.prd_data, self.drd_data))
+            psums, sums = ([turns.of_channel(a, now, list(column)) for column in read] for read in (self.psums, self.gradients))
             zero, psum, dw = (turns.of_columns(now, list(values)) for values in (zeros, psums, sums))
             for lane in range(LANES):
                 at = lane * len(self.apus) + a
@@ -249,15 +247,16 @@ class Lanes(wiring.Component):
         run, op = self.run, self.op
         m.submodules.outputs = outputs = self.outputs
 
-        def connect(name: str, go: Value, first: Value, beat: Beat, turn: Value, enable: Value, port: str) -> None:
+        connect(m, outputs.writes, flipped(self.results))
+
+        def leaves(name: str, stream: ResultStream, go: Value, first: Value, beat: Beat, turn: Value, enable: Value,
+                   values: list[Value]) -> None:
             gated = Signal(Beat, name=f"{name}_gated")
-            m.d.comb += [gated.eq(beat), gated.v.eq(beat.v & enable), getattr(outputs, f"{name}_go").eq(go),
-                         getattr(outputs, f"{name}_first").eq(first), getattr(outputs, f"{name}_beat").eq(gated)]
+            m.d.comb += [gated.eq(beat), gated.v.eq(beat.v & enable), stream.go.eq(go), stream.first.eq(first),
+                         stream.beat.eq(gated)]
             if self.turns.count > 1:
-                m.d.comb += getattr(outputs, f"{name}_turn").eq(turn)
-            m.d.comb += [getattr(outputs, f"{name}_data")[a].eq(getattr(apu, port)) for a, apu in enumerate(self.apus)]
-            m.d.comb += [getattr(self, f"{name}_{part}").eq(getattr(outputs, f"{name}_{part}"))
-                         for part in ("we", "waddr", "wdata")]
+                m.d.comb += stream.turn.eq(turn)
+            m.d.comb += [stream.data[a].eq(value) for a, value in enumerate(values)]
 
         def go(stage: int) -> Value:
             return self.go_line[FETCH + stage][0]
@@ -266,13 +265,17 @@ class Lanes(wiring.Component):
         enable_b = self._at(m, CODE1, op.wb != OutB.NONE, "wb")
         enable_a = self._e_at(m, CODE2, op.wa, "wa")
         last, bit_last = self.e_turn(CODE2), self.e_turn(_BIT_STAGE)
-        connect("oa", e_go[CODE2], run.oa0, self.e_beat(CODE2), last, enable_a, "code2")
-        connect("rest", e_go[CODE2], run.om0, self.e_beat(CODE2), last, self._e_at(m, CODE2, op.rest, "rest"), "rest2")
-        connect("ob", go(CODE1), run.ob0, self.beat(CODE1), self.turn(CODE1), enable_b, "code1")
-        connect("om", e_go[_BIT_STAGE], run.om0, self.e_beat(_BIT_STAGE), bit_last, self._e_at(m, _BIT_STAGE, op.wm, "wm"), "bit")
-        connect("xout", go(_WIDE_STAGE), run.dwbase, self.beat(_WIDE_STAGE), self.turn(_WIDE_STAGE),
-                self._at(m, _WIDE_STAGE, op.wx, "wx"), "wide")
-        connect("logit", e_go[CODE2], run.ob0, self.e_beat(CODE2), last, self._e_at(m, CODE2, op.wl, "wl"), "logit")
+        apus = self.apus
+        leaves("oa", outputs.oa, e_go[CODE2], run.oa0, self.e_beat(CODE2), last, enable_a, [apu.code2 for apu in apus])
+        leaves("rest", outputs.rest, e_go[CODE2], run.om0, self.e_beat(CODE2), last, self._e_at(m, CODE2, op.rest, "rest"),
+               [apu.rest2 for apu in apus])
+        leaves("ob", outputs.ob, go(CODE1), run.ob0, self.beat(CODE1), self.turn(CODE1), enable_b, [apu.code1 for apu in apus])
+        leaves("om", outputs.om, e_go[_BIT_STAGE], run.om0, self.e_beat(_BIT_STAGE), bit_last,
+               self._e_at(m, _BIT_STAGE, op.wm, "wm"), [apu.bit for apu in apus])
+        leaves("xout", outputs.xout, go(_WIDE_STAGE), run.dwbase, self.beat(_WIDE_STAGE), self.turn(_WIDE_STAGE),
+               self._at(m, _WIDE_STAGE, op.wx, "wx"), [apu.wide for apu in apus])
+        leaves("logit", outputs.logit, e_go[CODE2], run.ob0, self.e_beat(CODE2), last, self._e_at(m, CODE2, op.wl, "wl"),
+               [apu.logit for apu in apus])
         m.d.comb += outputs.logit_step.eq(run.om0)
 
         enable1 = self._valid(ADD1) & self._at(m, ADD1, op.wb == OutB.CODE1, "encodes").replicate(self.turns.lanes)
@@ -289,30 +292,32 @@ class Lanes(wiring.Component):
 
     def _overflow(self, m: Module) -> Value:
         """Whether anything went wrong with the beat in E stage ``CODE2``, on its way through the lanes."""
-        def flagged(port: str, stage: int, *, behind: bool = False) -> Value:
+        def flagged(flags: Iterable[Value], stage: int, *, behind: bool = False) -> Value:
             lanes = 0
-            for apu in self.apus:
-                lanes = lanes | getattr(apu, port)
+            for flag in flags:
+                lanes = lanes | flag
             return (lanes & self._valid(stage, behind=behind)).any()
 
-        bad = Line(m, flagged("wide_operand", 3), "bad3")[ADD1 - 3] | flagged("lost_t", ADD1)
+        bad = Line(m, flagged((apu.wide_operand for apu in self.apus), 3), "bad3")[ADD1 - 3] | flagged(
+            (apu.lost_t for apu in self.apus), ADD1)
         bad = Mux(self.behind, Line(m, bad, "bad10")[Converter.LATENCY], bad)
-        bad = Line(m, bad, "bad_e0")[ADD2] | flagged("lost_y", ADD2, behind=True)
+        bad = Line(m, bad, "bad_e0")[ADD2] | flagged((apu.lost_y for apu in self.apus), ADD2, behind=True)
         return Line(m, bad, "bad_e5")[CODE2 - ADD2]
 
     def _complete(self, m: Module, bad: Value) -> None:
         """Statistics of the command's encoders, then ``done``."""
         run = self.run
         taken = [Signal(LENGTH_BITS, name=f"taken{i}") for i in (1, 2)]
-        for target, port, clear, beat in (
-                (taken[0], "stat1", self.go_line[FETCH + STAT1 + _MERGING][0], self.beat(STAT1 + _MERGING + 1)),
-                (taken[1], "stat2", self.e_go_line[STAT2 + _MERGING], self.e_beat(STAT2 + _MERGING + 1))):
-            merged = Signal(LENGTH_BITS, name=f"merged_{port}")
-            found = [getattr(apu, port) for apu in self.apus]
+        for target, name, lengths, clear, beat in (
+                (taken[0], "stat1", [apu.stat1 for apu in self.apus],
+                 self.go_line[FETCH + STAT1 + _MERGING][0], self.beat(STAT1 + _MERGING + 1)),
+                (taken[1], "stat2", [apu.stat2 for apu in self.apus],
+                 self.e_go_line[STAT2 + _MERGING], self.e_beat(STAT2 + _MERGING + 1))):
+            merged = Signal(LENGTH_BITS, name=f"merged_{name}")
             for level in range(_MERGING):
-                found = [delayed(m, functools.reduce(larger, found[i:i + 2]), f"{port}_{level}_{i}")
-                         for i in range(0, len(found), 2)]
-            m.d.sync += merged.eq(larger(Mux(clear, 0, merged), functools.reduce(larger, found)))
+                lengths = [delayed(m, functools.reduce(larger, lengths[i:i + 2]), f"{name}_{level}_{i}")
+                           for i in range(0, len(lengths), 2)]
+            m.d.sync += merged.eq(larger(Mux(clear, 0, merged), functools.reduce(larger, lengths)))
             with m.If(beat.v & beat.final):
                 m.d.sync += target.eq(merged)
         last = self.e_beat(CODE2)
@@ -323,20 +328,20 @@ class Lanes(wiring.Component):
         with m.Elif(last.v):
             m.d.sync += sticky.eq(sticky | bad)
         tids = [self._e_at(m, CODE2, tid, f"tid{i}") for i, tid in enumerate((run.t1, run.t2))]
-        found = self._e_at(m, CODE2, self.present.fault, "fault")
+        brought = self._e_at(m, CODE2, self.present.fault, "fault")
         final = Line(m, last.v & last.final, "final2", reset=True)
         f16 = [self._e_at(m, CODE2, bit, f"f16_{i}") for i, bit in enumerate((run.f1[4], run.f2[4]))]
         tids_then, f16_then, fault_then = [Signal.like(tid) for tid in tids], Signal(2), Signal(8)
         with m.If(final[0]):
             m.d.sync += [then.eq(now) for then, now in zip(tids_then, tids, strict=True)]
             m.d.sync += f16_then.eq(Cat(*f16))
-            m.d.sync += fault_then.eq(Mux((found == 0) & (sticky | bad), ErrorCode.GRADIENT_SUM_OVERFLOW, found))
+            m.d.sync += fault_then.eq(Mux((brought == 0) & (sticky | bad), ErrorCode.GRADIENT_SUM_OVERFLOW, brought))
         second = final[2]
         length = statistic(Mux(second, taken[1], taken[0]), Mux(second, f16_then[1], f16_then[0]))
         m.d.comb += [
-            self.stat_valid.eq((final[1] & (tids_then[0] != 0)) | (second & (tids_then[1] != 0))),
-            self.stat_tid.eq(Mux(second, tids_then[1], tids_then[0])),
+            self.statistics.valid.eq((final[1] & (tids_then[0] != 0)) | (second & (tids_then[1] != 0))),
+            self.statistics.tid.eq(Mux(second, tids_then[1], tids_then[0])),
             # Of a statistic only the bit length counts.
-            self.stat_value.eq((1 << length) >> 1),
+            self.statistics.value.eq((1 << length) >> 1),
             self.done.eq(final[3]), self.fault.eq(Mux(final[3], fault_then, 0)),
         ]

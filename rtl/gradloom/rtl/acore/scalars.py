@@ -14,15 +14,15 @@ from amaranth.utils import ceil_log2
 from gradloom.contracts.config import Config
 from gradloom.contracts.microcode import ScalarDestination, ScalarFactor, ScalarOperand, ScalarTerm
 from gradloom.contracts.pipeline import SCALAR_LATENCY, dividers
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.align import SHIFT_BITS, WIDE, Align, saturated
+from gradloom.rtl.acore.buffer_ports import ParameterWrite
 from gradloom.rtl.acore.divider import divider_of
-from gradloom.rtl.acore.first_pass import PLANE_BITS, TOTAL_BITS, Totals
+from gradloom.rtl.acore.plane_ports import PLANE_BITS, TOTAL_BITS, PlaneScalarsRead, Totals
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.fifo import Fifo
 
-__all__ = ["CHANNEL_BITS", "FACTOR_BITS", "PRODUCT_BITS", "REGISTERS", "PlaneScalars", "ScalarOp", "Scalars",
-           "wide_product"]
+__all__ = ["CHANNEL_BITS", "FACTOR_BITS", "PRODUCT_BITS", "REGISTERS", "ScalarOp", "Scalars", "wide_product"]
 
 PRODUCT_BITS = 48
 """Bits of a wide operand that enter a multiplier; a wider one is reported."""
@@ -40,9 +40,6 @@ ScalarOp = StructLayout({
     "operand": 3, "factor": 3, "minus": 1, "term": 3, "total": 2, "destination": 3, "r": range(REGISTERS),
     "channel": CHANNEL_BITS, "plane": 7, "entry": 16})
 """One scalar: as the fields of a SCALAR microinstruction say, ``total`` = reg - 3, for one channel and plane."""
-
-PlaneScalars = StructLayout({"scale": signed(16), "le": 8, "mean": signed(24)})
-"""Plane registers of one channel; ``scale`` is q (unsigned) or gl."""
 
 
 def wide_product(m: Module, x: Value, factor: Value, name: str) -> tuple[Value, Value]:
@@ -97,10 +94,10 @@ class Scalars(wiring.Component):
         Register 0 of every channel.
     overflow : ``Out(1)``
         One cycle: a result left 64 bits, or a factor's operand 48 bits.
-    put, put_addr, put_channel, put_data, put_ready : ``Out(1)``, ``Out(16)``, ``Out(G)``, ``Out(64)``, ``In(1)``
-        Writes to the parameter buffer, one channel at a time.
-    at : ``In(8)`` -> planes ``Out(PlaneScalars)`` x G in the next cycle
-        Plane registers: plane in bits 6:0, half in bit 7.
+    writes : ``Out(ParameterWrite(config))``
+        Results for the parameter buffer, one channel at a time.
+    planes : ``In(PlaneScalarsRead(config))``
+        The lanes' read of the plane registers.
     """
 
     LATENCY = SCALAR_LATENCY
@@ -116,8 +113,7 @@ class Scalars(wiring.Component):
             "sums": In(ArrayLayout(signed(PLANE_BITS), group)), "norms": In(ArrayLayout(NORM_BITS, group)),
             "totals": In(ArrayLayout(Totals, group)), "gamma": In(ArrayLayout(signed(16), group)),
             "r": Out(ArrayLayout(signed(WIDE), group)), "overflow": Out(1),
-            "put": Out(1), "put_addr": Out(16), "put_channel": Out(group), "put_data": Out(64), "put_ready": In(1),
-            "at": In(8), "planes": Out(ArrayLayout(PlaneScalars, group)),
+            "writes": Out(ParameterWrite(config)), "planes": In(PlaneScalarsRead(config)),
             **({"total_channel": Out(range(config.apu_channels))} if config.apu_channels > 1 else {})})
 
     def elaborate(self, platform) -> Module:
@@ -267,8 +263,8 @@ class Scalars(wiring.Component):
         self.divided, self.quotient = Signal(), Signal(24)
         self.divided_op = Signal(ScalarOp)
         for i in range(count):
-            divider = emit.add(m, f"divider{i}", "divider" if self.config.divider_bits == 2 else "serial_divider",
-                               divider_of(self.config)())
+            divider = shared_module.add(m, f"divider{i}", "divider" if self.config.divider_bits == 2 else "serial_divider",
+                                        divider_of(self.config)())
             start = valid & (op.destination == ScalarDestination.DIVIDE) & (op.channel % count == i)
             divided_op = Signal(ScalarOp, name=f"divided_op{i}")
             m.d.comb += [divider.start.eq(start), divider.s.eq(t), divider.n.eq(self.n)]
@@ -301,10 +297,10 @@ class Scalars(wiring.Component):
             where = op if name == "mean" else ScalarOp(Mux(self.divided, self.divided_op.as_value(), op.as_value()))
             m.d.comb += [
                 write.addr.eq(where.plane[:bits] | (self.bank << bits)), write.en.eq(enable << where.channel),
-                write.data.eq(value[:width].replicate(group)), read.addr.eq(self.at[:bits] | (self.at[7] << bits)),
+                write.data.eq(value[:width].replicate(group)), read.addr.eq(self.planes.at[:bits] | (self.planes.at[7] << bits)),
             ]
             for c in range(group):
-                m.d.comb += self.planes[c][name].eq(read.data[width * c:width * (c + 1)])
+                m.d.comb += self.planes.scalars[c][name].eq(read.data[width * c:width * (c + 1)])
 
     def _parameter_queue(self, m: Module, t: Value, r: Value) -> None:
         op, valid = ScalarOp(self.ops[self.LATENCY]), self.valid[self.LATENCY]
@@ -320,6 +316,6 @@ class Scalars(wiring.Component):
             # Up to LATENCY scalars and the divisions are under way.
             self.room.eq(queue.level < self.QUEUE - self.LATENCY - 1 - dividers(self.config)),
             self.busy.eq(self.working | queue.o.valid),
-            self.put.eq(queue.o.valid), queue.o.ready.eq(self.put_ready), self.put_addr.eq(queue.o.p.addr),
-            self.put_channel.eq(1 << queue.o.p.channel), self.put_data.eq(queue.o.p.data),
+            self.writes.valid.eq(queue.o.valid), queue.o.ready.eq(self.writes.ready), self.writes.addr.eq(queue.o.p.addr),
+            self.writes.channel.eq(1 << queue.o.p.channel), self.writes.data.eq(queue.o.p.data),
         ]

@@ -3,6 +3,8 @@
 It is the one function of a training step that crosses channels, so it has a unit beside the A-Core's lanes.
 """
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -11,6 +13,7 @@ from amaranth.utils import ceil_log2
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Opcode
 from gradloom.contracts.regmap import ErrorCode
+from gradloom.rtl.acore.buffer_ports import MemoryRead, ResultWrite, SharedRead
 from gradloom.rtl.acore.converter import Rounder
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.pint import CODE_BITS, code_of
@@ -27,7 +30,16 @@ _SERIAL = 2 * _QUOTIENT_DIGITS + 2
 """Cycles of a quotient that is made a bit a cycle, from the read of its exponential on; the last step is in the last one."""
 _ERROR_BITS = 34
 _READ = 2
-"""Cycles from ``lrd_en`` to ``lrd_data``."""
+"""Cycles from an address of the logit buffer to its data."""
+
+
+def _delay(m: Module, value: Value, cycles: int, name: str) -> Signal:
+    """``value`` that many cycles later, in registers that are reset."""
+    for i in range(cycles):
+        register = Signal(Value.cast(value).shape(), name=f"{name}_{i + 1}")
+        m.d.sync += register.eq(value)
+        value = register
+    return value
 
 
 class Softmax(wiring.Component):
@@ -49,12 +61,14 @@ class Softmax(wiring.Component):
     port : ``In(CommandPort())``
         SOFTMAX commands. In the cycle of ``done``, ``fault`` is LABEL_RANGE if a label is not below the
         number of classes, ILLEGAL_FIELD if that number is 0 or above ``max_classes``.
-    lrd_en, lrd_free, lrd_addr, lrd_data : ``Out(1)``, ``In(1)``, ``Out(16)``, ``In(ArrayLayout(signed(32), G))``
-        Logit buffer, data 2 cycles after a cycle with ``lrd_en`` and ``lrd_free``. Class c of image n: channel c mod G at
+    logits : ``Out(SharedRead(ArrayLayout(signed(32), G)))``
+        Logit buffer, data 2 cycles after the address. Class c of image n: channel c mod G at
         logit0 + n ceil(classes / G) + c div G.
-    lab_addr, lab_data : ``Out(16)``, ``In(16)``
-        Label of an image, data 1 cycle later.
-    oa_we, oa_addr, oa_data : ``Out(1)``, ``Out(16)``, ``Out(16 G)``
+    reading : ``Out(1)``
+        The address counts; nobody else needs to know.
+    labels : ``Out(MemoryRead(16))``
+        Label of an image.
+    oa : ``Out(ResultWrite(1, 16 G))``
         Output A: beats [image][class group], lane 0 the codes of G classes, lane 1 and padding classes 0.
     """
 
@@ -63,59 +77,77 @@ class Softmax(wiring.Component):
         g = config.group
         super().__init__({
             "port": In(CommandPort()),
-            "lrd_en": Out(1), "lrd_free": In(1, init=1), "lrd_addr": Out(16), "lrd_data": In(data.ArrayLayout(signed(32), g)),
-            "lab_addr": Out(16), "lab_data": In(16),
-            "oa_we": Out(1), "oa_addr": Out(16), "oa_data": Out(2 * CODE_BITS * g),
+            "logits": Out(SharedRead(data.ArrayLayout(signed(32), g))), "reading": Out(1),
+            "labels": Out(MemoryRead(16)), "oa": Out(ResultWrite(1, 2 * CODE_BITS * g)),
         })
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        g = self.config.group
         cmd = decode(Opcode.SOFTMAX, self.port.cmd)
+        # Position of the class that is read, and what the control asks for: a sweep over an image's classes begins, or is that for
+        # the maximum, for the sum of the exponentials, for squared errors; quotients are made.
+        self.index = Signal(12, name="index")
+        self.channel = Signal(range(max(2, self.config.group)), name="channel")
+        self.begin, self.maximize, self.exponentiate, self.squaring = (Signal(name=name) for name in (
+            "begin", "maximize", "exponentiate", "squaring"))
+        self.divide = Signal(name="divide")
+        self.base, self.address = Signal(16, name="base"), Signal(16, name="address")
+        last, read = self._sweep(m, cmd)
 
-        def delay(value: Value, cycles: int, name: str) -> Signal:
-            for i in range(cycles):
-                register = Signal(Value.cast(value).shape(), name=f"{name}_{i + 1}")
-                m.d.sync += register.eq(value)
-                value = register
-            return value
+        arrived = _delay(m, Cat(read, last, self.index), _READ, "arrived")
+        valid, final, number = arrived[0], arrived[0] & arrived[1], arrived[2:]
+        where = _delay(m, self.channel, _READ, "where")
+        logit = Signal(signed(32))
+        m.d.comb += logit.eq(Array(self.logits.data[c] for c in range(self.config.group))[where])
 
-        # One read sweep over the classes of an image, from a pulse of ``begin`` until the last class.
-        index = Signal(12)
-        channel = Signal(range(max(2, g)))
-        base, address = Signal(16), Signal(16)
-        sweep, begin, read = Signal(), Signal(), Signal()
+        self.fresh, self.label, self.total = Signal(name="fresh"), Signal(16, name="label"), Signal(
+            _EXP_BITS + ceil_log2(self.config.max_classes) + 1, name="total")
+        maximum = self._maximum(m, valid, logit)
+        fetched, summed = self._exponentials(m, maximum, logit, valid, final, number)
+        quotient, latency, divided_class = self._quotients(m, fetched)
+        error, error_valid, error_last, error_channel = self._errors(
+            m, cmd, (logit, number, where, valid, final), quotient, latency, divided_class, last)
+        code_last = self._codes(m, cmd, error, error_valid, error_last, error_channel)
+        self._control(m, cmd, last, final, summed, divided_class, code_last)
+        return m
+
+    def _sweep(self, m: Module, cmd: SimpleNamespace) -> tuple[Signal, Signal]:
+        """One read sweep over the classes of an image, from a pulse of ``begin`` until the last class. Returns whether the present
+        class is the last one, and whether it is read in this cycle."""
+        index, channel, base, address, begin = self.index, self.channel, self.base, self.address, self.begin
+        g = self.config.group
+        sweep, read = Signal(), Signal()
         last = Signal()
-        m.d.comb += [last.eq(index == cmd.classes - 1), self.lrd_en.eq(sweep), self.lrd_addr.eq(address),
-                     read.eq(sweep & self.lrd_free)]
+        m.d.comb += [last.eq(index == cmd.classes - 1), self.reading.eq(sweep), self.logits.addr.eq(address),
+                     read.eq(sweep & self.logits.free)]
         with m.If(begin):
             m.d.sync += [sweep.eq(1), index.eq(0), channel.eq(0), address.eq(base)]
         with m.Elif(read):
             m.d.sync += [index.eq(index + 1), channel.eq(channel + 1), sweep.eq(~last)]
             with m.If((channel == g - 1) | last):
                 m.d.sync += [channel.eq(0), address.eq(address + 1)]
+        return last, read
 
-        arrived = delay(Cat(read, last, index), _READ, "arrived")
-        valid, final, number = arrived[0], arrived[0] & arrived[1], arrived[2:]
-        where = delay(channel, _READ, "where")
-        logit = Signal(signed(32))
-        m.d.comb += logit.eq(Array(self.lrd_data[c] for c in range(g))[where])
-
-        image, label = Signal(16), Signal(16)
+    def _maximum(self, m: Module, valid: Value, logit: Signal) -> Signal:
+        """Largest logit of an image, complete a cycle after its last one."""
+        fresh, maximize = self.fresh, self.maximize
         maximum = Signal(signed(32))
-        fresh, maximize, exponentiate, squaring = Signal(), Signal(), Signal(), Signal()
         with m.If(valid & maximize):
             m.d.sync += fresh.eq(0)
             with m.If(fresh | (logit > maximum)):
                 m.d.sync += maximum.eq(logit)
+        return maximum
 
-        # Exponentials, one a cycle, into a buffer and a sum.
+    def _exponentials(self, m: Module, maximum: Signal, logit: Signal, valid: Value, final: Value,
+                      number: Value) -> tuple[Value, Signal]:
+        """Exponentials, one a cycle, into a buffer and a sum. Returns that of class ``index`` a cycle ago, and whether the sum is
+        complete in the next cycle."""
+        total, exponentiate, index = self.total, self.exponentiate, self.index
         depth = self.config.max_classes
         m.submodules.exponentials = exponentials = memory.Memory(shape=_EXP_BITS, depth=depth, init=[])
         stored, fetched = exponentials.write_port(), exponentials.read_port()
         m.submodules.table = table = memory.Memory(shape=_EXP_BITS, depth=256, init=_EXP)
         entry = table.read_port()
-        total = Signal(_EXP_BITS + ceil_log2(depth) + 1)
 
         difference = Signal(33)
         distance = Signal(15)
@@ -128,17 +160,20 @@ class Softmax(wiring.Component):
             product = ((triple << 7) - (triple + (triple << 2)))[:24]
         m.d.comb += [difference.eq(maximum - logit), t.eq(product >> 8), entry.addr.eq(t[:8])]
         m.d.sync += [distance.eq(Mux(difference[15:].any(), 32767, difference)),
-                     exponential.eq(entry.data >> delay(Mux(t[8:] > 16, 16, t[8:])[:5], 1, "fall"))]
-        arrived = delay(Cat(valid & exponentiate, final, number), 3, "summand")
+                     exponential.eq(entry.data >> _delay(m, Mux(t[8:] > 16, 16, t[8:])[:5], 1, "fall"))]
+        arrived = _delay(m, Cat(valid & exponentiate, final, number), 3, "summand")
         m.d.comb += [stored.en.eq(arrived[0]), stored.addr.eq(arrived[2:]), stored.data.eq(exponential)]
         with m.If(arrived[0]):
             m.d.sync += total.eq(total + exponential)
         summed = Signal()
-        m.d.comb += summed.eq(arrived[0] & arrived[1])
+        m.d.comb += [summed.eq(arrived[0] & arrived[1]), fetched.addr.eq(index)]
+        return fetched.data, summed
 
-        # Division, radix 4, a class a cycle: ex <= sum, so p has an integer bit (ex = sum) and eight digits of fraction.
-        divide = Signal()
-        m.d.comb += fetched.addr.eq(index)
+    def _quotients(self, m: Module, ex: Value) -> tuple[Value, int, Value]:
+        """Division, radix 4, a class a cycle: ex <= sum, so p has an integer bit (ex = sum) and eight digits of fraction. Returns
+        p, how many cycles after its class it comes, and whether a class is done in this cycle."""
+        divide, index, channel, total = self.divide, self.index, self.channel, self.total
+        g = self.config.group
         divided_class = divide
         if self.config.divider_bits == 1:
             divided_class, phase = Signal(), Signal(range(_SERIAL))
@@ -148,13 +183,16 @@ class Softmax(wiring.Component):
         with m.If(divided_class):
             m.d.sync += [index.eq(index + 1), channel.eq(Mux(channel == g - 1, 0, channel + 1))]
         if self.config.divider_bits == 1:
-            quotient, latency = self._serial_quotient(m, phase, fetched.data, total), 1
-        else:
-            quotient, latency = self._quotient(m, fetched.data, total), _QUOTIENT
+            return self._serial_quotient(m, phase, ex, total), 1, divided_class
+        return self._quotient(m, ex, total), _QUOTIENT, divided_class
 
-        # Encoder and packer. ``error_*`` describe the value that enters the encoder.
-        was = delay(Cat(last, channel, index), latency, "was")
-        divided = delay(divided_class, latency, "divided")
+    def _errors(self, m: Module, cmd: SimpleNamespace, arriving: tuple[Value, ...], quotient: Value, latency: int,
+                divided_class: Value, last: Signal) -> tuple[Value, Value, Value, Value]:
+        """The value that enters the encoder: whether there is one, whether it is of the image's last class, and its channel."""
+        channel, index, label, squaring = self.channel, self.index, self.label, self.squaring
+        logit, number, where, valid, final = arriving
+        was = _delay(m, Cat(last, channel, index), latency, "was")
+        divided = _delay(m, divided_class, latency, "divided")
         error = Signal(signed(_ERROR_BITS))
         error_valid, error_last = Signal(), Signal()
         error_channel = Signal.like(channel)
@@ -167,28 +205,45 @@ class Softmax(wiring.Component):
                          error_channel.eq(was[1:1 + len(channel)])]
         if self.config.divider_bits == 1:
             # Where a class takes many cycles anyway, one more between the memory of the logits and the encoder.
-            error = delay(error, 1, "error")
-            error_valid, error_last, error_channel = (delay(value, 1, f"error_{name}") for name, value in (
+            error = _delay(m, error, 1, "error")
+            error_valid, error_last, error_channel = (_delay(m, value, 1, f"error_{name}") for name, value in (
                 ("valid", error_valid), ("last", error_last), ("channel", error_channel)))
+        return error, error_valid, error_last, error_channel
+
+    def _codes(self, m: Module, cmd: SimpleNamespace, error: Value, error_valid: Value, error_last: Value,
+               error_channel: Value) -> Value:
+        """Encoder and packer: codes to output A. Returns whether the code that leaves is the image's last one."""
+        g = self.config.group
         m.submodules.rounder = rounder = Rounder(_ERROR_BITS + 9)
         m.d.comb += rounder.g.eq(Mux(cmd.squared, error << 9, error << 5))
-        leaving = delay(Cat(error_valid, error_last, error_channel), Rounder.LATENCY, "leaving")
+        leaving = _delay(m, Cat(error_valid, error_last, error_channel), Rounder.LATENCY, "leaving")
         code_valid, code_last, code_channel = leaving[0], leaving[1], leaving[2:]
 
-        codes, packed = (Signal(CODE_BITS * g, name=name) for name in ("codes", "packed"))
-        m.d.comb += [packed.eq(codes), self.oa_data.eq(packed)]
+        self.codes, packed = (Signal(CODE_BITS * g, name=name) for name in ("codes", "packed"))
+        codes = self.codes
+        m.d.comb += [packed.eq(codes), self.oa.data.eq(packed)]
         for c in range(g):
             with m.If(code_channel == c):
                 m.d.comb += packed[CODE_BITS * c:CODE_BITS * (c + 1)].eq(code_of(rounder.v))
-        written = Signal(16)
-        m.d.comb += [self.oa_we.eq(code_valid & (code_last | (code_channel == g - 1))),
-                     self.oa_addr.eq(written)]
+        self.written = written = Signal(16, name="written")
+        m.d.comb += [self.oa.we.eq(code_valid & (code_last | (code_channel == g - 1))),
+                     self.oa.addr.eq(written)]
         with m.If(code_valid):
-            m.d.sync += codes.eq(Mux(self.oa_we, 0, packed))
-        with m.If(self.oa_we):
+            m.d.sync += codes.eq(Mux(self.oa.we, 0, packed))
+        with m.If(self.oa.we):
             m.d.sync += written.eq(written + 1)
+        return code_last
 
-        m.d.comb += self.lab_addr.eq(image)
+    def _control(self, m: Module, cmd: SimpleNamespace, last: Signal, final: Value, summed: Signal, divided_class: Value,
+                 code_last: Value) -> None:
+        """Image after image: maximum, sum, quotients; or squared errors."""
+        index, channel, base, address = self.index, self.channel, self.base, self.address
+        codes, written = self.codes, self.written
+        begin, maximize, exponentiate, divide, squaring = (
+            self.begin, self.maximize, self.exponentiate, self.divide, self.squaring)
+        fresh, label, total, depth = self.fresh, self.label, self.total, self.config.max_classes
+        image = Signal(16)
+        m.d.comb += self.labels.addr.eq(image)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [image.eq(0), base.eq(cmd.logit0), written.eq(cmd.oa0), codes.eq(0)]
@@ -200,11 +255,11 @@ class Softmax(wiring.Component):
                     m.d.comb += self.port.done.eq(1)
                     m.next = "IDLE"
             with m.State("LABEL"):
-                m.d.sync += [label.eq(self.lab_data), fresh.eq(1), total.eq(0)]
+                m.d.sync += [label.eq(self.labels.data), fresh.eq(1), total.eq(0)]
                 with m.If((cmd.classes == 0) | (cmd.classes > depth)):
                     m.d.comb += [self.port.done.eq(1), self.port.fault.eq(ErrorCode.ILLEGAL_FIELD)]
                     m.next = "IDLE"
-                with m.Elif(self.lab_data >= cmd.classes):
+                with m.Elif(self.labels.data >= cmd.classes):
                     m.d.comb += [self.port.done.eq(1), self.port.fault.eq(ErrorCode.LABEL_RANGE)]
                     m.next = "IDLE"
                 with m.Else():
@@ -230,10 +285,9 @@ class Softmax(wiring.Component):
                 m.d.comb += squaring.eq(1)
                 with m.If(final):
                     m.next = "FLUSH"
-            with m.State("FLUSH"), m.If(self.oa_we & code_last):
+            with m.State("FLUSH"), m.If(self.oa.we & code_last):
                 m.d.sync += [image.eq(image + 1), base.eq(address)]
                 m.next = "IMAGE"
-        return m
 
     def _quotient(self, m: Module, ex: Value, total: Signal) -> Value:
         """floor(2^16 ex / total), ``_QUOTIENT`` - 1 cycles later; ``total`` stays, and its triple is known a cycle after it."""

@@ -12,12 +12,14 @@ from gradloom.contracts.microcode import Operand
 from gradloom.contracts.pipeline import LONG_SWEEP, SWEEP_END
 from gradloom.rtl.acore.align import SHIFT_BITS
 from gradloom.rtl.acore.apu import ADD1, CODE1, CODE2, CONVERTER_SHIFT_BITS
+from gradloom.rtl.acore.buffer_ports import StreamAddresses, StreamUse
 from gradloom.rtl.acore.micro_layout import MicroLayout
-from gradloom.rtl.acore.planes import Beat, PlaneWalk
 from gradloom.rtl.acore.pool import POOL_LATENCY
 from gradloom.rtl.acore.poolwalk import PoolWalk, Tap
+from gradloom.rtl.acore.stream_address import Beat, PlaneAddressGenerator
 from gradloom.rtl.acore.turns import Turns
 from gradloom.rtl.command import HEAD_BITS, decode
+from gradloom.rtl.core_reads import GradientRequest, PsumRequest
 from gradloom.rtl.delay import Line, delayed
 
 __all__ = ["FETCH", "Prepared", "Sweep", "issue_layout", "prepared"]
@@ -80,31 +82,24 @@ class Sweep(wiring.Component):
     present : ``Out(prepared(config))``
         The command, from ``go`` on for at least 33 cycles and while its beats are issued.
     issue : ``Out(issue_layout(config))``
-    reads, both, aa_odd, ab_odd : ``Out(1)``
-        With the issue: the beat reads the streams, AA at an even and an odd address (rests), at an odd address.
-    aa_addr, rest_addr, ab_addr, am_addr, xin_addr : ``Out(16)``, streams_en, rests_en ``Out(1)``
-        One cycle after the issue.
-    prd_*, drd_*
-        Reads of the C-Core's buffers, one cycle after the issue.
-    drd_wait : ``In(1)``
-        Weight gradients cannot be read in the next cycle.
+    use : ``Out(StreamUse())``
+        With the issue.
+    addresses : ``Out(StreamAddresses())``, psums : ``Out(PsumRequest())``, gradients : ``Out(GradientRequest())``
+        Reads of the A-Core's streams and of the C-Core's results, one cycle after the issue.
     """
 
     def __init__(self, config: Config) -> None:
         self.config, self.turns = config, Turns(config)
         super().__init__({
             "i": In(Prepared(config)), "go": Out(1), "present": Out(prepared(config)), "issue": Out(issue_layout(config)),
-            "reads": Out(1), "both": Out(1), "aa_odd": Out(1), "ab_odd": Out(1),
-            "aa_addr": Out(16), "rest_addr": Out(16), "ab_addr": Out(16), "am_addr": Out(16), "xin_addr": Out(16),
-            "streams_en": Out(1), "rests_en": Out(1),
-            "prd_en": Out(1), "prd_half": Out(1), "prd_wpu": Out(2), "prd_bank0": Out(2), "prd_addr0": Out(16),
-            "prd_bank1": Out(2), "prd_addr1": Out(16), "drd_en": Out(1), "drd_addr": Out(16), "drd_wait": In(1)})
+            "use": Out(StreamUse()), "addresses": Out(StreamAddresses()), "psums": Out(PsumRequest()),
+            "gradients": Out(GradientRequest())})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         present = self.present
         run, op = decode(Opcode.RUN, present.cmd), present.op
-        m.submodules.walk = walk = PlaneWalk(self.config, run)
+        m.submodules.walk = walk = PlaneAddressGenerator(self.config, run)
         m.submodules.pool = pool = PoolWalk(run, lut=self.config.apu_shifters == "lut")
 
         pooling = Signal()
@@ -126,7 +121,7 @@ class Sweep(wiring.Component):
             # register, which is where the longest paths through the walks end.
             final, beat_done = delayed(m, final, "final") & turn_last, delayed(m, beat_done, "beat_done")
         m.d.comb += [pooling.eq((op.x == Operand.POOL) & (run.pool != 0)), last.eq(final | ~present.sweep)]
-        hold = (last & (age < _FINALS)) | (self.drd_wait & (run.xsrc == XSource.DW))
+        hold = (last & (age < _FINALS)) | (self.gradients.wait & (run.xsrc == XSource.DW))
         with m.If(self.go):
             m.d.sync += age.eq(0)
         with m.Elif(age != _SPAN):
@@ -200,15 +195,16 @@ class Sweep(wiring.Component):
             m.d.comb += [self.issue.turn.eq(Mux(pooling, held_turn, self.turn)), self.issue.tap_turn.eq(self.turn)]
         offset = Mux(pooling, pool.addr, walk.offset)
         wide = step & (op.x == Operand.IN)
-        m.d.comb += [self.reads.eq(Mux(pooling, tapping, step)), self.aa_odd.eq(run.sa0[0] ^ offset[0]),
-                     self.ab_odd.eq(run.sb0[0] ^ offset[0]), self.both.eq(op.rest)]
+        use, at, psums, gradients = self.use, self.addresses, self.psums, self.gradients
+        m.d.comb += [use.reads.eq(Mux(pooling, tapping, step)), use.aa_odd.eq(run.sa0[0] ^ offset[0]),
+                     use.ab_odd.eq(run.sb0[0] ^ offset[0]), use.both.eq(op.rest)]
         m.d.sync += [
-            self.streams_en.eq(self.reads),
-            self.aa_addr.eq(run.sa0 + offset), self.ab_addr.eq(run.sb0 + offset),
-            self.am_addr.eq(run.sm0 + walk.bits_addr), self.rest_addr.eq(run.sm0 + walk.offset), self.rests_en.eq(op.rest),
-            self.xin_addr.eq(run.dwbase + walk.offset),
-            self.prd_en.eq(wide & from_psum), self.prd_half.eq(run.half), self.prd_wpu.eq(walk.psum.wpu),
-            self.prd_bank0.eq(walk.psum.bank0), self.prd_addr0.eq(walk.psum.addr0),
-            self.prd_bank1.eq(walk.psum.bank1), self.prd_addr1.eq(walk.psum.addr1),
-            self.drd_en.eq(wide & (run.xsrc == XSource.DW)), self.drd_addr.eq(run.dwbase + walk.offset),
+            at.en.eq(use.reads),
+            at.aa.eq(run.sa0 + offset), at.ab.eq(run.sb0 + offset),
+            at.am.eq(run.sm0 + walk.bits_addr), at.rest.eq(run.sm0 + walk.offset), at.rests_en.eq(op.rest),
+            at.xin.eq(run.dwbase + walk.offset),
+            psums.en.eq(wide & from_psum), psums.half.eq(run.half), psums.wpu.eq(walk.psum.wpu),
+            psums.bank0.eq(walk.psum.bank0), psums.addr0.eq(walk.psum.addr0),
+            psums.bank1.eq(walk.psum.bank1), psums.addr1.eq(walk.psum.addr1),
+            gradients.en.eq(wide & (run.xsrc == XSource.DW)), gradients.addr.eq(run.dwbase + walk.offset),
         ]

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Member, Out, Signature, connect, flipped
 
 from gradloom.contracts.config import Config
+from gradloom.contracts.frame_format import FIRST_BAUD
 from gradloom.contracts.sdram_timing import SdramPart
 from gradloom.rtl.board.link.board_link import BoardLink, UartLink
 from gradloom.rtl.board.link.registers import manager_members
@@ -13,12 +14,12 @@ from gradloom.rtl.board.memory.axi_bus import connect_manager
 from gradloom.rtl.board.memory.block_ram import BlockRam
 from gradloom.rtl.board.memory.board_memory import BoardMemory
 from gradloom.rtl.board.memory.sdram import pin_members
-from gradloom.rtl.memory_path.axi import lite_members, port_prefix, read_members, write_members
+from gradloom.rtl.memory_path.axi import connect_flat, lite_members, port_prefix, read_members, write_members
 
 __all__ = ["BoardDesign", "machine_members"]
 
 MACHINE = "gradloom"
-"""Module of the machine (:data:`gradloom.rtl.emission.TOP`, whose import takes a second)."""
+"""Module of the machine (:data:`gradloom.rtl.verilog.TOP`, whose import takes a second)."""
 
 
 def machine_members(config: Config) -> dict[str, Member]:
@@ -33,7 +34,7 @@ def machine_members(config: Config) -> dict[str, Member]:
 class BoardDesign(wiring.Component):
     """The design of a board but for its pins and its clock.
 
-    The machine is an instance of the Verilog that :func:`gradloom.rtl.emission.emit_verilog` writes, so what is built is what was
+    The machine is an instance of the Verilog that :func:`gradloom.rtl.verilog.emit_verilog` writes, so what is built is what was
     verified. Its managers come first at the arbiter, the bridge's last.
 
     Parameters
@@ -63,7 +64,7 @@ class BoardDesign(wiring.Component):
     """
 
     def __init__(self, config: Config, part: SdramPart | int, *, clock: int, capture: int = 0, pad_registers: bool = False,
-                 board: str = "SIM0", build: int = 0, baud: int = 115_200, uart: bool = True) -> None:
+                 board: str = "SIM0", build: int = 0, baud: int = FIRST_BAUD, uart: bool = True) -> None:
         self.config, self.part, self.uart = config, part, uart
         sdram = isinstance(part, SdramPart)
         link = UartLink if uart else BoardLink
@@ -92,9 +93,7 @@ class BoardDesign(wiring.Component):
             m.submodules.arbiter = arbiter = self.arbiter
             connect(m, arbiter.memory, memory.bus)
             managers = arbiter.manager
-        for name, member in self.pins.items():
-            inner, outer = getattr(memory, name), getattr(self, name)
-            m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        connect_flat(m, memory, self, self.pins)
 
         members = machine_members(self.config)
         ports = Signature(members).create(path=("machine",))
@@ -104,9 +103,7 @@ class BoardDesign(wiring.Component):
         for n, bus in enumerate(managers[:-1]):
             connect_manager(m, ports, bus, port_prefix(n))
         connect_manager(m, link, managers[-1])
-        for name, member in manager_members().items():
-            ours, theirs = getattr(link, name), getattr(ports, name.replace("m_axil_", "s_axil_"))
-            m.d.comb += theirs.eq(ours) if member.flow == Out else ours.eq(theirs)
+        connect_flat(m, link, ports, manager_members(), prefix="m_axil_", outer_prefix="s_axil_")
         # The board has no registers of its own.
         m.d.comb += [link.irq.eq(self.irq), link.window_ready.eq(1), link.window_rdata.eq(0)]
         return m

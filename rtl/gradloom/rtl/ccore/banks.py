@@ -23,8 +23,10 @@ def address_bits(depth: int) -> int:
 def _registered(m: Module, load: Sequence[LoadBus], beat: data.StructLayout) -> list[data.View]:
     """What is on the buses, one cycle later."""
     buses = [Signal(beat, name=f"bus{n}", reset_less=True) for n in range(len(load))]
-    m.d.sync += [getattr(held, name).eq(getattr(bus, name))
-                 for held, bus in zip(buses, load, strict=True) for name in beat.members]
+    for held, bus in zip(buses, load, strict=True):
+        m.d.sync += [held.data.eq(bus.data), held.addr.eq(bus.addr)]
+        if "sub" in beat.members:
+            m.d.sync += held.sub.eq(bus.sub)
     return buses
 
 

@@ -1,33 +1,36 @@
 """C-Core: the convolution engine. Buffers, networks, PE array, partial sums and weight-gradient drain (ETA, section IV-B).
 
-Tokens leave :class:`gradloom.rtl.ccore.colwalk.ColumnWalk` at up to one a cycle; every part behind it is a pipeline of fixed
-latency.
+Tokens leave :class:`gradloom.rtl.ccore.column_sequencer.ColumnSequencer` at up to one a cycle; every part after it is a pipeline
+of fixed latency.
 """
 
 import itertools
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import load_channels
 from gradloom.contracts.isa import Dest, Opcode, Pattern
 from gradloom.contracts.pipeline import CONVOLUTIONS_IN_FLIGHT
-from gradloom.rtl import emit
-from gradloom.rtl.ccore.colwalk import ColumnWalk
+from gradloom.rtl import shared_module
+from gradloom.rtl.ccore.cluster import Cluster
+from gradloom.rtl.ccore.column_sequencer import ColumnSequencer
 from gradloom.rtl.ccore.drain import Drain, Gather
-from gradloom.rtl.ccore.feed import Feed
+from gradloom.rtl.ccore.input_network import InputNetwork
 from gradloom.rtl.ccore.mac import clusters_of
-from gradloom.rtl.ccore.operands import Weights, Windows
-from gradloom.rtl.ccore.psum import HALVES, PsumControl, PsumStore, psum_read_layout
-from gradloom.rtl.ccore.psum_sums import SUM_BITS, SumControl, SumStore
-from gradloom.rtl.ccore.rowwalk import CONV_BITS, SLOT_BITS, RowWalk
+from gradloom.rtl.ccore.plane_l1_sums import PlaneSumControl
+from gradloom.rtl.ccore.psum import HALVES, PsumControl
+from gradloom.rtl.ccore.row_sequencer import CONV_BITS, RowSequencer
 from gradloom.rtl.ccore.weight_network import WeightNetwork
+from gradloom.rtl.ccore.window_registers import WindowRegisters
 from gradloom.rtl.ccore.wpu import Wpu
 from gradloom.rtl.command import CommandPort, decode
+from gradloom.rtl.core_reads import LANES, GradientRead, PlaneSumRead, PsumRead
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.memory_path.buses import LoadBus
+from gradloom.rtl.registers.register_ports import MacUse
 
 __all__ = ["FAULT_ILLEGAL", "FAULT_PSUM", "FAULT_WG", "CCore"]
 
@@ -59,24 +62,12 @@ class CCore(wiring.Component):
         way only the first fault is reported.
     load : ``In(LoadBus).array(load_channels)``
         Fill IBUF, EBUF and WBUF (:data:`gradloom.contracts.engines.LOAD_MAP`).
-    prd_en, prd_half, prd_wpu, prd_bank0, prd_addr0, prd_bank1, prd_addr1
-        Read of partial sums, lane l from bank l; the half must not be the one that a CONV works on.
-    prd_data : ``Out(ArrayLayout(ArrayLayout(signed(psum_width), G), 2))``
-        2 cycles after ``prd_en``, per lane and output channel.
-    drd_en, drd_addr, drd_wait
-        Read of the DW buffer; not in the cycle after one with ``drd_wait``.
-    drd_data : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), G), 2))``
-        2 cycles after ``drd_en``: lane l is output channel 2 b + l of the block, element i input channel i.
-    srd_en, srd_half, srd_k, srd_plane : ``In(1)``, ``In(1)``, ``In(2)``, ``In(8)``
-        Read of first-pass sums: sum |X| of the plane in an image slot, output group ``srd_k`` (0 unless K1).
-    srd_data : ``Out(ArrayLayout(unsigned(48), G))``
-        2 cycles after ``srd_en``, per output channel.
+    psums : ``In(PsumRead(config))``, gradients : ``In(GradientRead(config))``, plane_sums : ``In(PlaneSumRead(config))``
+        The A-Core's reads of partial sums, of the weight-gradient buffer and of first-pass sums.
     busy : ``Out(1)``
         A command is under way.
-    mac_use : ``Out(1)``
-        A token with useful MACs (a window) is issued in this cycle.
-    mac_last : ``Out(1)``, mac_tag : ``Out(16)``
-        It is the last one of its command, whose tag is ``mac_tag``. An illegal command has none.
+    macs : ``Out(MacUse())``
+        For the counters.
     """
 
     IN_FLIGHT = CONVOLUTIONS_IN_FLIGHT
@@ -84,17 +75,10 @@ class CCore(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        g = config.group
         super().__init__({
             "port": In(CommandPort()), "load": In(LoadBus(config)).array(config.load_channels),
-            "prd_en": In(1), "prd_half": In(1), "prd_wpu": In(2), "prd_bank0": In(2), "prd_addr0": In(16),
-            "prd_bank1": In(2), "prd_addr1": In(16),
-            "prd_data": Out(data.ArrayLayout(data.ArrayLayout(signed(config.psum_width), g), 2)),
-            "drd_en": In(1), "drd_addr": In(16), "drd_wait": Out(1),
-            "drd_data": Out(data.ArrayLayout(data.ArrayLayout(signed(config.wg_width), g), 2)),
-            "srd_en": In(1), "srd_half": In(1), "srd_k": In(2), "srd_plane": In(SLOT_BITS),
-            "srd_data": Out(data.ArrayLayout(unsigned(SUM_BITS), g)),
-            "busy": Out(1), "mac_use": Out(1), "mac_last": Out(1), "mac_tag": Out(16)})
+            "psums": In(PsumRead(config)), "gradients": In(GradientRead(config)), "plane_sums": In(PlaneSumRead(config)),
+            "busy": Out(1), "macs": Out(MacUse())})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -102,16 +86,16 @@ class CCore(wiring.Component):
         cmd = self.port.cmd[:CONV_BITS]
         f = decode(Opcode.CONV, cmd)
 
-        latency = Feed.LATENCY + Wpu.latency(config.cols)
-        m.submodules.rows = rows = RowWalk(config)
-        m.submodules.columns = columns = ColumnWalk(config)
-        m.submodules.feed = feed = Feed(config)
+        latency = InputNetwork.LATENCY + Wpu.latency(config.cols)
+        m.submodules.rows = rows = RowSequencer(config)
+        m.submodules.columns = columns = ColumnSequencer(config)
+        m.submodules.feed = feed = InputNetwork(config)
         m.submodules.weights = weights = WeightNetwork(config)
         m.submodules.psum_control = psum_control = PsumControl(config, latency=latency)
-        m.submodules.sum_control = sum_control = SumControl(config, latency=latency)
-        m.submodules.drain = drain = Drain(config, latency=Feed.LATENCY + Wpu.SNAP_LATENCY)
+        m.submodules.sum_control = sum_control = PlaneSumControl(config, latency=latency)
+        m.submodules.drain = drain = Drain(config, latency=InputNetwork.LATENCY + Wpu.SNAP_LATENCY)
         m.submodules.order = order = Fifo(_Kind, self.IN_FLIGHT)
-        assert Feed.LATENCY == WeightNetwork.LATENCY + 1  # the handshake of the shadow weights counts on it
+        assert InputNetwork.LATENCY == WeightNetwork.LATENCY + 1  # the handshake of the shadow weights counts on it
 
         legal, start = Signal(), Signal()
         # Accumulators are lost when a command of another kind sweeps the array, so one that adds to them must follow at once.
@@ -121,20 +105,19 @@ class CCore(wiring.Component):
             m.d.sync += adding.eq(f.wg)
         token = columns.token
         for bus, inner in zip(self.load, feed.load, strict=True):
-            wiring.connect(m, wiring.flipped(bus), inner)
+            connect(m, flipped(bus), inner)
         for bus, channel in zip(weights.load, load_channels(config, Dest.WBUF), strict=True):
-            wiring.connect(m, wiring.flipped(self.load[channel]), bus)
+            connect(m, flipped(self.load[channel]), bus)
+        connect(m, flipped(self.psums.request), psum_control.read)
+        connect(m, flipped(self.plane_sums.request), sum_control.request)
+        connect(m, flipped(self.gradients), drain.read)
         m.d.comb += [
             rows.cmd.eq(cmd), weights.cmd.eq(cmd), rows.start.eq(start), weights.start.eq(start & ~f.wg),
             self.port.free.eq(rows.free & weights.free & order.i.ready),
             columns.group.eq(rows.group), columns.valid.eq(rows.valid), rows.ready.eq(columns.ready),
             columns.weights.eq(weights.ready), weights.swap.eq(token.swap), columns.drained.eq(drain.ready),
             *(part.token.eq(token) for part in (feed, psum_control, sum_control, drain)),
-            self.mac_use.eq(token.use), self.mac_last.eq(token.last), self.mac_tag.eq(token.tag),
-            *(psum_control.read[name].eq(getattr(self, f"prd_{name}")) for name in psum_read_layout().members),
-            sum_control.en.eq(self.srd_en), sum_control.half.eq(self.srd_half), sum_control.k.eq(self.srd_k),
-            sum_control.plane.eq(self.srd_plane),
-            drain.en.eq(self.drd_en), drain.addr.eq(self.drd_addr), self.drd_data.eq(drain.q), self.drd_wait.eq(drain.busy)]
+            self.macs.use.eq(token.use), self.macs.last.eq(token.last), self.macs.tag.eq(token.tag)]
         psum_overflow, wg_overflow = self._array(m, feed, weights, psum_control, sum_control, drain)
 
         # Three cycles behind the last sums: they are written, and an overflow of any of them is known.
@@ -197,73 +180,59 @@ class CCore(wiring.Component):
             return ~f.lap & ~f.lap_end
         return (f.lap <= f.lap_end) & ~(f.wg & ((f.lap != f.lap_end) | (f.drain & f.dwbase[0])))
 
-    def _array(self, m: Module, feed: Feed, weights: WeightNetwork, psum_control: PsumControl,
-               sum_control: SumControl, drain: Drain):
-        """Wpus, partial and first-pass sums of all clusters and WPUs. Returns their registered overflow flags (PSUM, WG)."""
+    def _array(self, m: Module, feed: InputNetwork, weights: WeightNetwork, psum_control: PsumControl,
+               sum_control: PlaneSumControl, drain: Drain) -> list[Signal]:
+        """WPUs and clusters. Returns their registered overflow flags (PSUM, WG)."""
         config = self.config
         of_family = () if config.family == "any" else (config.family,)  # names of modules stay what they are
         operands = (config.cols, config.mac, *of_family)
         shape = (*operands, config.psum_width, config.wg_width, *of_family)
-        lanes = [[Signal(signed(config.psum_width), name=f"prd{lane}_{c}", reset_less=True)
-                  for c in range(config.clusters)] for lane in range(2)]
         # A read of partial sums, one cycle later: the WPU that it asked for, in its half; none in the other.
-        none = 3
-        asked = [Signal(2, name=f"prd_wpu_{h}", reset_less=True) for h in range(HALVES)]
-        m.d.sync += [asked[h].eq(Mux(self.prd_half == h, self.prd_wpu, none)) for h in range(HALVES)]
-        overflow = {"psum": [], "wg": []}
-        windows = [emit.add(m, f"windows_{w}", "gradloom_windows", Windows(config), operands) for w in range(config.wpus)]
+        none, request = 3, self.psums.request
+        asked = Signal(data.ArrayLayout(2, HALVES), name="asked_wpu", reset_less=True)
+        m.d.sync += [asked[h].eq(Mux(request.half == h, request.wpu, none)) for h in range(HALVES)]
+        overflow: dict[str, list[Value]] = {"psum": [], "wg": []}
+        windows = [shared_module.add(m, f"windows_{w}", "gradloom_windows", WindowRegisters(config), operands)
+                   for w in range(config.wpus)]
         for w, unit in enumerate(windows):
-            m.d.comb += [unit.x.eq(feed.x[w]), *(getattr(unit, name).eq(feed.ctl[name]) for name in ("shift", "clear", "sel"))]
+            m.d.comb += [unit.x.eq(feed.x[w]), unit.shift.eq(feed.ctl.shift), unit.clear.eq(feed.ctl.clear),
+                         unit.sel.eq(feed.ctl.sel)]
         wide = clusters_of(config.mac)
-        units = [[emit.add(m, f"wpu_{first}_{w}", "gradloom_wpu", Wpu(config), shape) for w in range(config.wpus)]
+        units = [[shared_module.add(m, f"wpu_{first}_{w}", "gradloom_wpu", Wpu(config), shape) for w in range(config.wpus)]
                  for first in range(0, config.clusters, wide)]
-        for cluster in range(config.clusters):
-            held = emit.add(m, f"weights_{cluster}", "gradloom_weights", Weights(config), operands)
-            m.d.comb += [held.load.eq(weights.wl), held.w.eq(weights.w[cluster]), held.swap.eq(feed.ctl.swap)]
-            stores = []
-            plane_sums = []
+        for c in range(config.clusters):
+            cluster = shared_module.add(m, f"cluster_{c}", "gradloom_cluster", Cluster(config),
+                                        (*shape, config.wpus, config.psum_depth, config.max_planes))
+            m.d.comb += [cluster.load.eq(weights.wl), cluster.w.eq(weights.w[c]), cluster.swap.eq(feed.ctl.swap),
+                         cluster.psum_control.eq(psum_control.control), cluster.mask.eq(psum_control.mask),
+                         cluster.plane_sum_control.eq(sum_control.control), cluster.plane_sum_read.eq(sum_control.read),
+                         cluster.asked.eq(asked), self.plane_sums.data[c].eq(cluster.plane_sum),
+                         *(self.psums.data[lane][c].eq(cluster.psums[lane]) for lane in range(LANES))]
+            overflow["psum"].append(cluster.overflow)
             for w in range(config.wpus):
-                wpu, of_unit = units[cluster // wide][w], cluster % wide
-                m.d.comb += [wpu.w[of_unit].eq(held.active), wpu.e[of_unit].eq(feed.e[w][cluster])]
+                wpu, of_unit = units[c // wide][w], c % wide
+                m.d.comb += [wpu.w[of_unit].eq(cluster.active), wpu.e[of_unit].eq(feed.e[w][c]),
+                             cluster.sums[w].eq(wpu.out[of_unit])]
                 if not of_unit:
-                    m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.ask.eq(drain.ask[cluster // drain.lanes])]
+                    m.d.comb += [wpu.ctl.eq(feed.ctl), wpu.a.eq(windows[w].a), wpu.ask.eq(drain.ask[c // drain.lanes])]
                     overflow["wg"].append(wpu.ovf)
-                store = emit.add(m, f"psum_{cluster}_{w}", "gradloom_psum", PsumStore(config),
-                                 (config.psum_width, config.psum_depth, *of_family))
-                m.d.comb += [
-                    store.control.eq(psum_control.control), store.enable.eq(psum_control.mask[w]), store.sums.eq(wpu.out[of_unit])]
-                sums = emit.add(m, f"sums_{cluster}_{w}", "gradloom_sums", SumStore(config),
-                                (config.psum_width, config.max_planes, *of_family))
-                m.d.comb += [sums.control.eq(sum_control.control[w]), sums.total.eq(store.total),
-                             sums.read.eq(sum_control.read[w])]
-                plane_sums.append(sums.q)
-                stores.append(store)
-                overflow["psum"].append(store.ovf)
-            plane_sum = Signal(SUM_BITS, name=f"srd_{cluster}", reset_less=True)
-            m.d.sync += plane_sum.eq(sum(plane_sums[1:], plane_sums[0]))
-            m.d.comb += self.srd_data[cluster].eq(plane_sum)
-            for lane in range(2):
-                found = [Signal(config.psum_width, name=f"found{h}_{cluster}_{lane}") for h in range(HALVES)]
-                for h in range(HALVES):
-                    if config.family == "ecp5" and len(stores) == 1:
-                        m.d.comb += found[h].eq(stores[0].q[lane][h])  # 0 from the half that was not asked
-                        continue
-                    with m.Switch(asked[h]):
-                        for w, store in enumerate(stores):
-                            with m.Case(w):
-                                m.d.comb += found[h].eq(store.q[lane][h])
-                m.d.sync += lanes[lane][cluster].eq(found[0] | found[1])
-                m.d.comb += self.prd_data[lane][cluster].eq(lanes[lane][cluster])
-        for lane, w, c in itertools.product(range(drain.lanes), range(config.wpus), range(config.cols)):
-            registers = [register for cluster in range(lane, config.clusters, drain.lanes)
-                         for register in units[cluster // wide][w].d[cluster % wide][c]]
-            size = len(registers), config.wg_width
-            gather = emit.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size, family=config.family),
-                              (*size, *of_family))
-            m.d.comb += [*(gather.i[n].eq(register) for n, register in enumerate(registers)), drain.d[lane][w][c].eq(gather.o)]
+        self._gather(m, units, drain)
         flags = []
         for name, values in overflow.items():
             flag = Signal(name=f"{name}_overflow")
             m.d.sync += flag.eq(Cat(values).any())
             flags.append(flag)
         return flags
+
+    def _gather(self, m: Module, units: list[list[Wpu]], drain: Drain) -> None:
+        """Drain registers of all clusters to the drain, one a lane, WPU and column."""
+        config = self.config
+        of_family = () if config.family == "any" else (config.family,)
+        wide = clusters_of(config.mac)
+        for lane, w, c in itertools.product(range(drain.lanes), range(config.wpus), range(config.cols)):
+            registers = [register for cluster in range(lane, config.clusters, drain.lanes)
+                         for register in units[cluster // wide][w].d[cluster % wide][c]]
+            size = len(registers), config.wg_width
+            gather = shared_module.add(m, f"gather_{lane}_{w}_{c}", "gradloom_gather", Gather(*size, family=config.family),
+                                       (*size, *of_family))
+            m.d.comb += [*(gather.i[n].eq(register) for n, register in enumerate(registers)), drain.d[lane][w][c].eq(gather.o)]

@@ -6,8 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.rtl.ccore.banks import address_bits
-from gradloom.rtl.ccore.colwalk import token_layout
+from gradloom.rtl.ccore.column_sequencer import array_control_layout
 from gradloom.rtl.ccore.wpu import WPU_ASK
+from gradloom.rtl.core_reads import GradientRead
 from gradloom.rtl.memories import memory_apart
 
 __all__ = ["Drain", "Gather"]
@@ -68,7 +69,7 @@ class Drain(wiring.Component):
 
     Members
     -------
-    token : ``In(token_layout)``
+    token : ``In(array_control_layout)``
         A token with ``snap`` starts the drain of PE rows ``drows``, taps below ``nk`` at beat ``dwbase`` (even with two laps),
         ``dgap`` blocks apart, of lap ``lap``; with ``dacc`` the sums are added to what the buffer holds.
     ready : ``Out(1)``
@@ -80,12 +81,8 @@ class Drain(wiring.Component):
         one.
     d : ``In(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), cols), wpus), lanes))``
         The register that was asked for, of the lane's output channel and a WPU, column c 2 + c cycles after ``ask``.
-    en, addr : ``In(1)``, ``In(16)``
-        The A-Core's read; not in the cycle after ``busy``.
-    q : ``Out(ArrayLayout(ArrayLayout(signed(wg_width), G), 2))``
-        Its beat two cycles later.
-    busy : ``Out(1)``
-        In the next cycle the drain itself reads the buffer, for sums that are added to.
+    read : ``In(GradientRead(config))``
+        The A-Core's; ``wait`` is for sums that are added to, which the drain itself reads in the next cycle.
     ovf : ``Out(1)``
         A sum over WPUs overflowed.
     fault : ``Out(1)``
@@ -101,13 +98,12 @@ class Drain(wiring.Component):
         self.config = config
         self.latency = latency
         self.lanes = min(2 * config.laps, config.clusters)
-        lane = data.ArrayLayout(signed(config.wg_width), config.group)
         column = data.ArrayLayout(signed(config.wg_width), config.cols)
         super().__init__({
-            "token": In(token_layout(config)), "ready": Out(1), "done": Out(1),
+            "token": In(array_control_layout(config)), "ready": Out(1), "done": Out(1),
             "ask": Out(data.ArrayLayout(WPU_ASK, config.block_beats // config.laps)),
             "d": In(data.ArrayLayout(data.ArrayLayout(column, config.wpus), self.lanes)),
-            "en": In(1), "addr": In(16), "q": Out(data.ArrayLayout(lane, 2)), "busy": Out(1), "ovf": Out(1), "fault": Out(1)})
+            "read": In(GradientRead(config)), "ovf": Out(1), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -164,13 +160,13 @@ class Drain(wiring.Component):
         done = delayed(last, wait + cols + 4, "last", reset_less=False)
 
         # A beat is read in cycle 1 + cols and written in cycle 3 + cols. The same beat comes again with another
-        # command, whose words alone take longer than that. The A-Core leaves the read port free in the cycle after ``busy``.
+        # command, whose words alone take longer than that. The A-Core leaves the read port free in the cycle after ``wait``.
         adds = Signal()
         m.d.comb += adds.eq(issue & add)
         before_old = delayed(adds, wait + cols, "adds_at", reset_less=False)
         old, add2 = (delayed(before_old, cycles, f"adds{cycles}_at", reset_less=False) for cycles in (1, 2))
         old_address = delayed(place, wait + cols + 1, "old_at")
-        m.d.comb += self.busy.eq(before_old)
+        m.d.comb += self.read.request.wait.eq(before_old)
         total = Signal(2 * laps * cols * width, reset_less=True)
         fits = address3 < config.dw_depth
         held = self._memories(m, old, old_address, valid & fits, address3, total)
@@ -207,23 +203,24 @@ class Drain(wiring.Component):
         config = self.config
         laps, half = config.laps, 2 * config.cols * config.wg_width
         bits = address_bits(config.dw_depth)
+        request = self.read.request
         read: list[Value] = []
         for number in range(laps):
             m.submodules[f"memory{number}" if laps > 1 else "memory"] = memory = memory_apart(half, config.dw_depth, config.family)
             to, port = memory.write_port(), memory.read_port()
             # The A-Core's read: half (b mod 2) xor number of beat b.
-            asked = Cat(self.addr[0] ^ number, self.addr[1:]) if laps > 1 else self.addr
+            asked = Cat(request.addr[0] ^ number, request.addr[1:]) if laps > 1 else request.addr
             beat = Mux(address[0] ^ number, total[half:], total[:half]) if laps > 1 else total
-            m.d.comb += [port.en.eq(self.en | old), port.addr.eq(Mux(old, old_address, asked)[:bits]),
+            m.d.comb += [port.en.eq(request.en | old), port.addr.eq(Mux(old, old_address, asked)[:bits]),
                          to.en.eq(write), to.addr.eq(address[:bits]), to.data.eq(beat)]
             read.append(port.data)
         if laps == 1:
-            m.d.sync += self.q.as_value().eq(read[0])
+            m.d.sync += self.read.data.as_value().eq(read[0])
             return read[0]
         # Either two halves of a beat, swapped if it is odd, or one half of two beats, swapped in the second lap.
         swapped = Signal(reset_less=True)
-        m.d.sync += swapped.eq(Mux(old, old_address, self.addr)[0])
-        found = [Mux(swapped, read[place ^ 1], read[place]) for place in range(laps)]
+        m.d.sync += swapped.eq(Mux(old, old_address, request.addr)[0])
+        in_order = [Mux(swapped, read[place ^ 1], read[place]) for place in range(laps)]
         lane = half // 2
-        m.d.sync += self.q.as_value().eq(Cat(of.word_select(number, lane) for number in range(2) for of in found))
-        return Cat(found)
+        m.d.sync += self.read.data.as_value().eq(Cat(of.word_select(number, lane) for number in range(2) for of in in_order))
+        return Cat(in_order)

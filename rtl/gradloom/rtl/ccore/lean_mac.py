@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.ccore.mac import mac_factor
 from gradloom.rtl.ecp5 import ChosenSum, Multiplier
 
@@ -47,8 +47,8 @@ class LeanMac(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         low = 0 if self.first else self.chain_bits
-        multiplier = emit.add(m, "multiplier", "gradloom_ecp5_multiplier", Multiplier())
-        adder = emit.add(m, "adder", "gradloom_ecp5_sum", ChosenSum(self.width, low), (self.width, low))
+        multiplier = shared_module.add(m, "multiplier", "gradloom_ecp5_multiplier", Multiplier())
+        adder = shared_module.add(m, "adder", "gradloom_ecp5_sum", ChosenSum(self.width, low), (self.width, low))
         total = Signal(signed(self.width), reset_less=True)
         along = Signal(signed(self.chain_bits), reset_less=True)
         m.d.comb += [multiplier.a.eq(self.a), multiplier.b.eq(Mux(self.wg, self.e[0], self.w[0])),

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import PE_TAPS
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.ccore.lean_mac import LeanMac
 from gradloom.rtl.ccore.mac import PRODUCT_BITS, SUM_BITS, Mac, clusters_of, mac_factor
 
@@ -93,9 +93,9 @@ class Pe(wiring.Component):
         for k in range(PE_TAPS):
             if self.lean:
                 lean = LeanMac(self.wg_width, self.chain_bits, first=self.first)
-                mac = emit.add(m, f"mac{k}", "gradloom_lean_mac", lean, (self.wg_width, self.chain_bits, self.first))
+                mac = shared_module.add(m, f"mac{k}", "gradloom_lean_mac", lean, (self.wg_width, self.chain_bits, self.first))
             else:
-                mac = emit.add(m, f"mac{k}", "gradloom_mac", Mac(self.mac), self.mac)
+                mac = shared_module.add(m, f"mac{k}", "gradloom_mac", Mac(self.mac), self.mac)
             m.d.comb += [mac.a.eq(self.a[k]), mac.wg.eq(self.wg), mac.take.eq(self.take), mac.keep.eq(self.keep),
                          mac.chain.eq(self.chain), mac.cin.eq(self.cin[k]), self.cout[k].eq(mac.cout), self.sum[k].eq(mac.sum)]
             m.d.comb += [pair for i in range(self.clusters)

@@ -6,14 +6,15 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.ccore.banks import address_bits
-from gradloom.rtl.ccore.colwalk import token_layout
+from gradloom.rtl.ccore.column_sequencer import array_control_layout
 from gradloom.rtl.ccore.wpu import WPU_OUTPUTS
+from gradloom.rtl.core_reads import PsumRequest
 from gradloom.rtl.ecp5 import ChosenSum
 from gradloom.rtl.memories import cleared_read, memory_apart
 
-__all__ = ["HALVES", "PSUM_BANKS", "PsumControl", "PsumStore", "psum_control_layout", "psum_read_layout"]
+__all__ = ["HALVES", "PSUM_BANKS", "PsumControl", "PsumStore", "psum_control_layout"]
 
 PSUM_BANKS = 4
 HALVES = 2
@@ -36,11 +37,6 @@ def psum_control_layout(config: Config) -> data.StructLayout:
                               "out_bank": data.ArrayLayout(2, 2)} | (of_cells if config.family == "ecp5" else {}))
 
 
-def psum_read_layout() -> data.StructLayout:
-    """A read of the A-Core: lane l from bank l."""
-    return data.StructLayout({"en": 1, "half": 1, "bank0": 2, "addr0": 16, "bank1": 2, "addr1": 16})
-
-
 class PsumControl(wiring.Component):
     """Addresses of the partial sums, delayed along the array, and those of the A-Core's reads.
 
@@ -56,10 +52,10 @@ class PsumControl(wiring.Component):
 
     Members
     -------
-    token : ``In(token_layout)``
-    read : ``In(psum_read_layout)``
-        The A-Core's read of all stores at once. Each half's read ports serve the C-Core or the A-Core: they work on
-        different halves.
+    token : ``In(array_control_layout)``
+    read : ``In(PsumRequest())``
+        The A-Core's read of all stores at once; the WPU is chosen among what they give. Each half's read ports serve the C-Core or
+        the A-Core: they work on different halves.
     control : ``Out(psum_control_layout)``
     mask : ``Out(wpus)``
         WPUs that take ``control.we``.
@@ -72,7 +68,7 @@ class PsumControl(wiring.Component):
     def __init__(self, config: Config, *, latency: int) -> None:
         self.config = config
         self.latency = latency
-        super().__init__({"token": In(token_layout(config)), "read": In(psum_read_layout()),
+        super().__init__({"token": In(array_control_layout(config)), "read": In(PsumRequest()),
                           "control": Out(psum_control_layout(config)), "mask": Out(config.wpus), "clash": Out(1),
                           "fault": Out(1)})
 
@@ -202,13 +198,13 @@ class PsumStore(wiring.Component):
                     write.en.eq(control.we[b] & self.enable & (control.write_half == h)), write.addr.eq(control.write[b]),
                     write.data.eq(total)]
                 halves.append(port.data if port else
-                              cleared_read(m, memory, f"found{h}_{b}", control.read[h][b], control.clear[h]))
+                              cleared_read(m, memory, f"read{h}_{b}", control.read[h][b], control.clear[h]))
             old = Mux(control.fresh, 0, Mux(control.half, halves[1], halves[0]))
             new = self._source(m, b)
             wide = Signal(signed(width + 1), name=f"wide{b}")
             if of_cells:
                 size = width + 1, width + 1
-                adder = emit.add(m, f"adder{b}", "gradloom_ecp5_sum", ChosenSum(*size), size)
+                adder = shared_module.add(m, f"adder{b}", "gradloom_ecp5_sum", ChosenSum(*size), size)
                 m.d.comb += [adder.a.eq(new), adder.b.eq(halves[1]), adder.c.eq(halves[0]), adder.own.eq(control.half),
                              wide.eq(adder.s)]
             else:

@@ -12,7 +12,7 @@ from gradloom.contracts.config import PE_ROWS, PE_TAPS, WEIGHT_BANKS, Config
 from gradloom.contracts.engines import load_channels
 from gradloom.contracts.isa import Dest, Opcode, Pattern
 from gradloom.rtl.ccore.banks import WeightBanks
-from gradloom.rtl.ccore.rowwalk import CONV_BITS
+from gradloom.rtl.ccore.row_sequencer import CONV_BITS
 from gradloom.rtl.command import decode
 from gradloom.rtl.memory_path.buses import LoadBus
 from gradloom.rtl.pint import CODE_BITS
@@ -25,9 +25,9 @@ class WeightNetwork(wiring.Component):
 
     A step here is a lap of a step of the command. A step's fetch begins in the cycle after the previous step's ``swap`` token,
     whatever command that belonged to, and ``ready`` is high from the third fetch on: with the network one cycle shorter than the
-    input path (:class:`gradloom.rtl.ccore.feed.Feed`)
-    the shadow registers (:class:`gradloom.rtl.ccore.operands.Weights`) are whole when the token arrives and are not overwritten
-    before it has. So swap tokens are at least 3 cycles apart.
+    input path (:class:`gradloom.rtl.ccore.input_network.InputNetwork`)
+    the shadow registers (:class:`gradloom.rtl.ccore.window_registers.WeightRegisters`) are whole when the token arrives and are not
+    overwritten before it has. So swap tokens are at least 3 cycles apart.
 
     Members
     -------
@@ -44,7 +44,7 @@ class WeightNetwork(wiring.Component):
     load : ``In(LoadBus).array(n)``
     wl : ``Out(3)``
         Shadow load strobes of the PE rows.
-    w : ``Out(ArrayLayout(ArrayLayout(8, 3 G), clusters))``
+    w : ``Out(ArrayLayout(ArrayLayout(8, 3 cols), clusters))``
         Codes of the weights of the strobed row per cluster, index k * ``cols`` + c.
     fault : ``Out(1)``
         A block beyond the buffer was fetched for a valid tap.

@@ -1,5 +1,5 @@
-"""Window processing unit: 3 rows x G PEs x 3 MACs, reduced to at most four sums a cycle (ETA, figure 8); of two clusters, where a
-MAC unit is that of two (:mod:`gradloom.rtl.ccore.mac`)."""
+"""Window processing unit: 3 rows x ``cols`` PEs x 3 MACs, reduced to at most four sums a cycle (ETA, figure 8); of two clusters,
+where a MAC unit is that of two (:mod:`gradloom.rtl.ccore.mac`)."""
 
 from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, Value, signed
 from amaranth.lib import data, wiring
@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS, Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.ccore.mac import clusters_of, factor_of, factor_shape
-from gradloom.rtl.ccore.operands import COLUMN_LATENCY
 from gradloom.rtl.ccore.pe import Pe, row_bits
+from gradloom.rtl.ccore.window_registers import COLUMN_LATENCY
 from gradloom.rtl.delay import Line, delayed
 from gradloom.rtl.ecp5 import ChosenSum
 from gradloom.rtl.pint import CODE_BITS
@@ -21,14 +21,15 @@ WPU_OUTPUTS = 4
 
 WPU_CTL = data.StructLayout({
     "shift": 1, "clear": 1, "sel": 3, "use": 1, "wg": 1, "swap": 1, "clr": 1, "snap": 1})
-"""One token: ``shift``, ``clear``, ``sel``, ``swap`` are those of :mod:`gradloom.rtl.ccore.operands`, the rest see :class:`Wpu`."""
+"""One token: ``shift``, ``clear``, ``sel``, ``swap`` are those of :mod:`gradloom.rtl.ccore.window_registers`; the rest see
+:class:`Wpu`."""
 
 WPU_ASK = data.ArrayLayout(PE_TAPS, PE_ROWS)
 """Drain registers to read, a bit for each PE row and tap."""
 
 
 class Wpu(wiring.Component):
-    """Array of 3 x G PEs; one token a cycle, no stalls. Column c works c cycles behind column 0.
+    """Array of 3 x ``cols`` PEs; one token a cycle, no stalls. Column c works c cycles behind column 0.
 
     Members
     -------
@@ -38,20 +39,20 @@ class Wpu(wiring.Component):
         ``clr``: the accumulators start anew with this token's products (only with ``wg`` and ``use``);
         ``snap``: copy the accumulators, this token included, to the drain registers. Accumulators are lost when a token without
         ``wg`` comes by, or a cycle without a token that has ``wg`` = 0.
-    a : ``In(ArrayLayout(ArrayLayout(factor, 3), 3 G))``
-    w : ``In(ArrayLayout(ArrayLayout(ArrayLayout(factor, 3), 3 G), clusters))``
-        Windows and weights, index r * G + c; column c ``COLUMN_LATENCY`` + c cycles after the token.
+    a : ``In(ArrayLayout(ArrayLayout(factor, 3), 3 cols))``
+    w : ``In(ArrayLayout(ArrayLayout(ArrayLayout(factor, 3), 3 cols), clusters))``
+        Windows and weights, index r * cols + c; column c ``COLUMN_LATENCY`` + c cycles after the token.
     e : ``In(ArrayLayout(ArrayLayout(8, 3), clusters))``
         Code of the error per tap, with ``ctl``.
     out : ``Out(ArrayLayout(ArrayLayout(signed(psum_width), 4), clusters))``
-        Sums of the token presented ``latency(G)`` cycles earlier. ``sel`` 0, 1 (K3): out1 the total; 2, 3 (BP2): out_i the sum of
-        output parity i; 4, 5 (K1): out_(k + 1) of output group k; 6 (PAIR): out1 and out2 of the even and the odd output column.
+        Sums of the token presented ``latency(cols)`` cycles earlier. ``sel`` 0, 1 (K3): out1 the total; 2, 3 (BP2): out_i the sum
+        of output parity i; 4, 5 (K1): out_(k + 1) of output group k; 6 (PAIR): out1 and out2 of the even and the odd output column.
         The rest, and all with ``wg`` or without ``use``, is undefined.
-    ask, d : ``In(WPU_ASK)``, ``Out(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), 9), G), clusters))``
+    ask, d : ``In(WPU_ASK)``, ``Out(ArrayLayout(ArrayLayout(ArrayLayout(signed(wg_width), 9), cols), clusters))``
         Drain registers of column c, index 3 r + k, 1 + c cycles after they were asked for; 0 if they were not. A ``snap`` shows to
         an ``ask`` presented ``SNAP_LATENCY`` cycles after it or later; until then the one before does.
     ovf : ``Out(1)``
-        Some accumulation overflowed ``ovf_latency(G)`` cycles ago.
+        Some accumulation overflowed ``ovf_latency(cols)`` cycles ago.
     """
 
     SNAP_LATENCY = COLUMN_LATENCY + 4
@@ -68,10 +69,10 @@ class Wpu(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        g = config.cols
+        cols = config.cols
         self.clusters = clusters_of(config.mac)
-        factors = data.ArrayLayout(data.ArrayLayout(factor_shape(config), PE_TAPS), PE_ROWS * g)
-        drains = data.ArrayLayout(data.ArrayLayout(signed(config.wg_width), PE_ROWS * PE_TAPS), g)
+        factors = data.ArrayLayout(data.ArrayLayout(factor_shape(config), PE_TAPS), PE_ROWS * cols)
+        drains = data.ArrayLayout(data.ArrayLayout(signed(config.wg_width), PE_ROWS * PE_TAPS), cols)
 
         def each(shape: ShapeLike) -> data.ArrayLayout:
             return data.ArrayLayout(shape, self.clusters)
@@ -83,7 +84,7 @@ class Wpu(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config, g, ctl = self.config, self.config.cols, self.ctl
+        config, cols, ctl = self.config, self.config.cols, self.ctl
         wg, snap = Line(m, ctl.wg, "wg"), Line(m, ctl.snap, "snap", reset=True)
         take = Line(m, ~ctl.wg | ctl.use, "take")
         keep = Line(m, ctl.wg & ~ctl.clr, "keep")
@@ -93,24 +94,24 @@ class Wpu(wiring.Component):
         error = Line(m, errors, "error")
         ask = Line(m, self.ask, "ask", reset=True)
 
-        pes = [[self._pe(m, f"pe_{r}_{c}", c) for c in range(g)] for r in range(PE_ROWS)]
+        pes = [[self._pe(m, f"pe_{r}_{c}", c) for c in range(cols)] for r in range(PE_ROWS)]
         overflow: Value | None = None
-        for c in range(g):
+        for c in range(cols):
             here = COLUMN_LATENCY + c
             for r in range(PE_ROWS):
                 pe = pes[r][c]
                 m.d.comb += [
-                    pe.a.eq(self.a[r * g + c]), pe.e.eq(error[here - 1]), pe.wg.eq(wg[here]),
+                    pe.a.eq(self.a[r * cols + c]), pe.e.eq(error[here - 1]), pe.wg.eq(wg[here]),
                     pe.take.eq(take[here + 2]), pe.keep.eq(keep[here + 2]), pe.chain.eq(~wg[here + 2]), pe.kept.eq(kept[here + 3]),
                     pe.snap.eq(snap[here + 3]), pe.ask.eq(ask[c].word_select(r, PE_TAPS)),
-                    *(pe.w[i].eq(self.w[i][r * g + c]) for i in range(self.clusters)),
+                    *(pe.w[i].eq(self.w[i][r * cols + c]) for i in range(self.clusters)),
                     *(self.d[i][c][PE_TAPS * r + k].eq(pe.drain[i][k])
                       for i in range(self.clusters) for k in range(PE_TAPS)),
                     pe.cin.eq(pes[r][c - 1].cout if c else 0)]
-            found = Signal(name=f"overflow{c}", reset_less=True)
+            so_far = Signal(name=f"overflow{c}", reset_less=True)
             column = Cat(pes[r][c].ovf for r in range(PE_ROWS)).any()
-            m.d.sync += found.eq(column if overflow is None else column | overflow)
-            overflow = found
+            m.d.sync += so_far.eq(column if overflow is None else column | overflow)
+            overflow = so_far
         m.d.comb += self.ovf.eq(overflow)
         for i in range(self.clusters):
             self._sums(m, pes, i)
@@ -120,9 +121,9 @@ class Wpu(wiring.Component):
         config = self.config
         size = config.mac, config.wg_width
         if config.family == "any":
-            return emit.add(m, name, "gradloom_pe", Pe(*size), size)
+            return shared_module.add(m, name, "gradloom_pe", Pe(*size), size)
         place = {"family": config.family, "cols": config.cols, "first": column == 0}
-        return emit.add(m, name, "gradloom_pe", Pe(*size, **place), (*size, *place.values()))
+        return shared_module.add(m, name, "gradloom_pe", Pe(*size, **place), (*size, *place.values()))
 
     def _sums(self, m: Module, pes: list[list[Pe]], cluster: int) -> None:
         """Eight adders for a cluster: the sums of BP2's output parities, the sums over rows of K1 and PAIR, and for K3 the sum
@@ -131,10 +132,10 @@ class Wpu(wiring.Component):
         One operand of an adder is a register: on the Xilinx 7 series it feeds the carry chain directly, and the choice of the other
         one shares the adder's LUTs.
         """
-        g = self.config.cols
-        bits = row_bits(g)
+        cols = self.config.cols
+        bits = row_bits(cols)
         s = {(r, k): pes[r][-1].sum[k][cluster][:bits].as_signed() for r in range(PE_ROWS) for k in range(PE_TAPS)}
-        level = self.latency(g) - 4
+        level = self.latency(cols) - 4
         mode = Line(m, self.ctl.sel[1:], f"mode{cluster}_" if cluster else "mode")
 
         def named(name: str) -> str:
@@ -149,7 +150,7 @@ class Wpu(wiring.Component):
             """``a`` and ``b`` or ``c``, registered: of a LUT4 a bit."""
             result = Signal((a + Mux(own, b, 0 if c is None else c)).shape(), name=named(name), reset_less=True)
             size = len(result), 0 if c is None else len(result)
-            adder = emit.add(m, f"adder_{named(name)}", "gradloom_ecp5_sum", ChosenSum(*size), size)
+            adder = shared_module.add(m, f"adder_{named(name)}", "gradloom_ecp5_sum", ChosenSum(*size), size)
             m.d.comb += [adder.a.eq(a), adder.b.eq(b), adder.own.eq(own), *([adder.c.eq(c)] if c is not None else [])]
             m.d.sync += result.eq(adder.s)
             return result

@@ -3,6 +3,8 @@
 The members are flat, so that ports carry the names that bus models and vendor tools look for (``m_axi_araddr``).
 """
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
@@ -13,7 +15,7 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.pipeline import BURST_BEATS
 
 __all__ = ["ERROR_READ_RESPONSE", "ERROR_READ_WINDOW", "ERROR_WRITE_RESPONSE", "ERROR_WRITE_WINDOW",
-           "REQUEST", "SETTLE", "BurstSplitter", "FaultReport", "lite_members", "port_prefix", "read_members",
+           "REQUEST", "SETTLE", "BurstSplitter", "FaultReport", "connect_flat", "lite_members", "port_prefix", "read_members",
            "response_layout", "write_members"]
 
 SETTLE = 8
@@ -74,6 +76,25 @@ def lite_members(prefix: str = "s_axil_") -> dict[str, Member]:
         ("bresp", 2, Out), ("bvalid", 1, Out), ("bready", 1, In),
         ("araddr", 16, In), ("arprot", 3, In), ("arvalid", 1, In), ("arready", 1, Out),
         ("rdata", 32, Out), ("rresp", 2, Out), ("rvalid", 1, Out), ("rready", 1, In))}
+
+
+def connect_flat(m: Module, inner: object, outer: object, members: Mapping[str, Member], *, prefix: str = "",
+                 outer_prefix: str = "") -> None:
+    """Hand flat ports of a part on to what it is a part of.
+
+    Flat ports are there for bus models and vendors' tools, which look for their names; no signature gives such names, so this is
+    the one place where ports are found by them.
+
+    Parameters
+    ----------
+    members : mapping
+        Ports of ``inner``, as it sees them.
+    prefix, outer_prefix : :class:`str`
+        How their names begin there, and how those of ``outer`` do instead.
+    """
+    for name, member in members.items():
+        port, outside = getattr(inner, name), getattr(outer, outer_prefix + name.removeprefix(prefix))
+        m.d.comb += outside.eq(port) if member.flow == Out else port.eq(outside)
 
 
 def constant_address_signals(manager: wiring.Component, channel: str, config: Config) -> list:

@@ -47,7 +47,7 @@ class LoadArbiter(wiring.Component):
             m.d.comb += [
                 self.ready[n].eq(~met.any()),
                 out.valid.eq(bus.valid & self.ready[n]),
-                *(getattr(out, name).eq(getattr(bus, name)) for name in ("dest", "bank", "addr", "sub", "data")),
+                out.dest.eq(bus.dest), out.bank.eq(bus.bank), out.addr.eq(bus.addr), out.sub.eq(bus.sub), out.data.eq(bus.data),
             ]
         return m
 

@@ -12,7 +12,7 @@ from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.memory_path.axi import REQUEST, response_layout
 from gradloom.rtl.memory_path.buses import LoadBus
-from gradloom.rtl.memory_path.runs import RUN_FIELDS, BeatCounter, RunGenerator, misaligned
+from gradloom.rtl.memory_path.strided_address import BeatCounter, StridedAddressGenerator, loops_of, misaligned
 
 __all__ = ["Loader"]
 
@@ -69,7 +69,7 @@ class Loader(wiring.Component):
         config = self.config
         banks = config.row_banks
         cmd = decode(Opcode.LOAD, self.port.cmd)
-        m.submodules.runs = runs = RunGenerator()
+        m.submodules.runs = runs = StridedAddressGenerator()
         m.submodules.placements = placements = Fifo(PLACEMENT, self.IN_FLIGHT)
         refused = Signal()
         start = Signal(2)
@@ -78,7 +78,7 @@ class Loader(wiring.Component):
         blocks = cmd.dest == Dest.WBUF
         new = placements.i.p
         m.d.comb += [
-            *(getattr(new, name).eq(getattr(cmd, name)) for name in PLACEMENT.members if name != "illegal"),
+            *(new[name].eq(getattr(cmd, name)) for name in PLACEMENT.members if name != "illegal"),
             new.illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.dest > max(Dest))
                            | (rows & ((cmd.xb == 0) | (cmd.bank0 >= banks))) | (blocks & (cmd.bank0 >= WEIGHT_BANKS))
                            | misaligned(config, cmd.offset, cmd.stride1, cmd.stride2)),
@@ -86,7 +86,7 @@ class Loader(wiring.Component):
             self.port.free.eq(~start.any() & ~runs.busy & ~refused),
             runs.start.eq(start[1] & ~new.illegal),
             runs.first.eq(cmd.offset),
-            *(getattr(runs, name).eq(getattr(cmd, name)) for name in RUN_FIELDS),
+            runs.loops.eq(loops_of(cmd)),
         ]
         with m.If(start[1] & new.illegal):
             m.d.sync += refused.eq(1)

@@ -11,7 +11,7 @@ from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.memory_path.axi import REQUEST
 from gradloom.rtl.memory_path.buses import StoreBus
-from gradloom.rtl.memory_path.runs import RUN_FIELDS, BeatCounter, RunGenerator, misaligned
+from gradloom.rtl.memory_path.strided_address import BeatCounter, StridedAddressGenerator, loops_of, misaligned
 
 __all__ = ["Storer"]
 
@@ -63,7 +63,7 @@ class Storer(wiring.Component):
         config = self.config
         cmd = decode(Opcode.STORE, self.port.cmd)
 
-        m.submodules.runs = runs = RunGenerator()
+        m.submodules.runs = runs = StridedAddressGenerator()
         m.submodules.counter = counter = BeatCounter(levels=3)
         m.submodules.fifo = fifo = Fifo(16 * config.group, FIFO_BEATS)
         illegal = Signal()
@@ -77,7 +77,7 @@ class Storer(wiring.Component):
             self.port.free.eq(~start.any() & ~runs.busy & ~reading & ~refused),
             runs.start.eq(start[1] & ~illegal),
             runs.first.eq(cmd.offset),
-            *(getattr(runs, name).eq(getattr(cmd, name)) for name in RUN_FIELDS),
+            runs.loops.eq(loops_of(cmd)),
         ]
         connect(m, runs.request, flipped(self.request))
 

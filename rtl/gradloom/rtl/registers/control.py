@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit
 from gradloom.contracts.regmap import ErrorCode, register
-from gradloom.rtl.registers.csr import COUNTER_WIDTH
+from gradloom.rtl.registers.register_ports import COUNTER_WIDTH
 
 __all__ = ["Control"]
 
@@ -123,8 +123,8 @@ class Control(wiring.Component):
         at_hand = Signal(32, reset_less=True)
         m.d.sync += [*(kept.eq(code) for kept, (code, _) in zip(codes, causes, strict=True)),
                      tags.eq(self.tag), offsets.eq(self.offset), at_hand.eq(self.waiting << 16 | self.busy), telling.eq(0)]
-        found, first = Signal(len(causes)), Signal(len(causes))
-        m.d.comb += [found.eq(Cat(code != 0 for code in codes)), first.eq(found & ~(found - 1))]
+        raised, first = Signal(len(causes)), Signal(len(causes))
+        m.d.comb += [raised.eq(Cat(code != 0 for code in codes)), first.eq(raised & ~(raised - 1))]
 
         def chosen(bits: Iterable[Value], values: Iterable[ValueLike]) -> Value:
             return functools.reduce(operator.or_, (Mux(bit, value, 0) for bit, value in zip(bits, values, strict=True)))

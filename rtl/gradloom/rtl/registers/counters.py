@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit, units
 from gradloom.contracts.regmap import PERF_MAC_USE, TOTALS, perf_entries
-from gradloom.rtl import emit
-from gradloom.rtl.registers.csr import COUNTER_WIDTH
+from gradloom.rtl import shared_module
+from gradloom.rtl.registers.register_ports import CounterRead, MacUse
 
 __all__ = ["Counters"]
 
@@ -80,8 +80,7 @@ class Counters(wiring.Component):
         Engines that the configuration lacks count nothing.
     tag : ``In(ArrayLayout(16, 9))``
         Tag of the running command.
-    mac_use, mac_last : ``In(1)``, mac_tag : ``In(16)``
-        The array takes a window; it is the last one of its command, whose tag is ``mac_tag``.
+    macs : ``In(MacUse())``
     read_beat : ``In(4)``, write_beat : ``In(2)``
         By AXI4 port: a beat is transferred in this cycle.
     clear : ``In(1)``
@@ -89,10 +88,7 @@ class Counters(wiring.Component):
     clearing : ``Out(1)``
     drop : ``In(1)``
         Forget the cycles of unfinished commands, and the windows of those that took their last one less than two cycles ago.
-    totals : ``Out(ArrayLayout(48, n))``
-        In the order of :data:`gradloom.contracts.regmap.TOTALS`; 0 with ``"none"``.
-    perf_tag : ``In(16)``, perf_table : ``In(4)``, perf_value : ``Out(48)``
-        Readout of a table (36 bits) two cycles later, while no command ends; 0 but with ``"all"``.
+    read : ``In(CounterRead())``
     """
 
     def __init__(self, config: Config) -> None:
@@ -101,10 +97,8 @@ class Counters(wiring.Component):
         self.tag_width = (perf_entries(config) - 1).bit_length()
         super().__init__({
             "busy": In(UNITS), "waiting": In(UNITS), "finish": In(UNITS), "tag": In(ArrayLayout(16, UNITS)),
-            "mac_use": In(1), "mac_last": In(1), "mac_tag": In(16), "read_beat": In(READ_PORTS), "write_beat": In(WRITE_PORTS),
-            "clear": In(1), "clearing": Out(1), "drop": In(1),
-            "totals": Out(ArrayLayout(COUNTER_WIDTH, len(TOTALS))),
-            "perf_tag": In(16), "perf_table": In(4), "perf_value": Out(COUNTER_WIDTH),
+            "macs": In(MacUse()), "read_beat": In(READ_PORTS), "write_beat": In(WRITE_PORTS),
+            "clear": In(1), "clearing": Out(1), "drop": In(1), "read": In(CounterRead()),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -116,13 +110,13 @@ class Counters(wiring.Component):
         return m
 
     def _totals(self, m: Module) -> None:
-        events = {"READ_BEATS": sum(self.read_beat), "WRITE_BEATS": sum(self.write_beat), "MAC_USE": self.mac_use}
+        events = {"READ_BEATS": sum(self.read_beat), "WRITE_BEATS": sum(self.write_beat), "MAC_USE": self.macs.use}
         for unit in self.units:
             events[f"BUSY_{unit.name}"] = self.busy[unit]
             events[f"WAIT_{unit.name}"] = self.waiting[unit]
         for n, name in enumerate(TOTALS):
             if name in events:
-                m.d.sync += self.totals[n].eq(Mux(self.clear, 0, self.totals[n] + events[name]))
+                m.d.sync += self.read.totals[n].eq(Mux(self.clear, 0, self.read.totals[n] + events[name]))
 
     def _tables(self, m: Module) -> None:
         entry = Signal(self.tag_width)
@@ -135,7 +129,7 @@ class Counters(wiring.Component):
 
         values = [0] * (PERF_MAC_USE + 2)
         for number in (*self.units, PERF_MAC_USE):
-            table = emit.add(m, f"table{number}", "tag_table", TagTable(self.tag_width), self.tag_width)
+            table = shared_module.add(m, f"table{number}", "tag_table", TagTable(self.tag_width), self.tag_width)
             if number == PERF_MAC_USE:
                 count, finish, tag = self._windows(m)
             else:
@@ -144,12 +138,12 @@ class Counters(wiring.Component):
                 table.count.eq(count),
                 table.finish.eq(finish),
                 table.tag.eq(tag),
-                table.index.eq(Mux(self.clearing, entry, self.perf_tag)),
+                table.index.eq(Mux(self.clearing, entry, self.read.tag)),
                 table.clear.eq(self.clearing),
                 table.drop.eq(self.drop),
             ]
             values[number] = table.value
-        m.d.sync += self.perf_value.eq(Array(values)[self.perf_table])
+        m.d.sync += self.read.value.eq(Array(values)[self.read.table])
 
     def _windows(self, m: Module) -> tuple[Value, Value, Value]:
         """``count``, ``finish`` and ``tag`` of the windows' table.
@@ -158,13 +152,13 @@ class Counters(wiring.Component):
         """
         use, last, tag = ([Signal(width, name=f"{name}{n}") for n in range(2)]
                           for name, width in (("use", 1), ("last", 1), ("tag", self.tag_width)))
-        new = self.mac_tag[:self.tag_width]
+        new = self.macs.tag[:self.tag_width]
         with m.If(self.drop):
             m.d.sync += Cat(use, last).eq(0)
         with m.Else():
             m.d.sync += [
-                use[0].eq(self.mac_use), last[0].eq(self.mac_last),
-                use[1].eq(use[0]), last[1].eq(last[0] & ~(self.mac_last & (new == tag[0]))),
+                use[0].eq(self.macs.use), last[0].eq(self.macs.last),
+                use[1].eq(use[0]), last[1].eq(last[0] & ~(self.macs.last & (new == tag[0]))),
             ]
         m.d.sync += [tag[0].eq(new), tag[1].eq(tag[0])]
         return use[1], last[1], tag[1]

@@ -4,35 +4,31 @@ import functools
 import operator
 from collections.abc import Callable
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import wiring
-from amaranth.lib.data import ArrayLayout
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.regmap import REGISTERS, TOTALS, Access, register
 from gradloom.rtl.memory_path.axi import lite_members
+from gradloom.rtl.registers.register_ports import BASE_BITS, BASE_READS, COUNTER_WIDTH, BaseAccess, CounterRead, Hyperparameters
+from gradloom.rtl.tensor_ports import HostScale
 
-__all__ = ["BASE_READS", "COUNTER_WIDTH", "Csr"]
-
-COUNTER_WIDTH = 48
-"""Bits of every cycle and beat counter."""
+__all__ = ["Csr"]
 
 OKAY, SLVERR = 0, 2
 _PARTS = 4
 """Into which the choice of a register to read is split."""
 READ_WAIT = 3
 """Cycles from a read's address until its value is taken: memories behind an index register answer two cycles after it changed."""
-BASES = 8
-BASE_READS = 2
-"""Base registers, and how many the Sequencer looks at in a cycle."""
-_BASE_BITS = 3
+BASES = 1 << BASE_BITS
+"""Base registers."""
 
 
 def _is_base(address: Value) -> Value:
     """Whether the address of a word is that of a base register; its low bits are the number."""
-    return address[_BASE_BITS:] == register("BASE0").offset >> 2 + _BASE_BITS
+    return address[BASE_BITS:] == register("BASE0").offset >> 2 + BASE_BITS
 
 
 class Csr(wiring.Component):
@@ -57,20 +53,17 @@ class Csr(wiring.Component):
         Stored registers.
     step : ``Out(32)``, loop : ``In(1)``
         STEP, counted up by ``loop``.
-    base_write : ``In(1)``, base_index : ``In(3)``, base_value : ``In(32)``
-        The Sequencer's write to a base register, while ``running``.
-    base_at : ``In(ArrayLayout(3, BASE_READS))``, base : ``Out(ArrayLayout(32, BASE_READS))``
-        Base registers that the Sequencer looks at, combinational.
-    hyper_write : ``In(1)``, hyper : ``In(32)``; lm, momentum : ``Out(8)``, decay_off : ``Out(1)``
-        Hyperparameters of the step; ``hyper`` is the first word of a table entry (docs/machine.md, section 2).
-    exp_tid : ``Out(11)``, exp_e : ``In(signed(16))``, exp_write : ``Out(1)``, exp_value : ``Out(signed(16))``
-        Exponent file; ``exp_e`` belongs to ``exp_tid`` of two cycles ago.
-    stat : ``In(64)``, stat_clear : ``Out(1)``
-        Statistics of ``exp_tid``.
-    perf_tag : ``Out(16)``, perf_table : ``Out(4)``, perf_value : ``In(48)``
-        Counters by tag.
-    cycles : ``In(48)``, totals : ``In(ArrayLayout(48, n))``
-        Counters, in the order of :data:`gradloom.contracts.regmap.TOTALS`.
+    bases : ``In(BaseAccess())``
+        The Sequencer's side of the base registers; it writes while ``running``.
+    hyper_write : ``In(1)``, hyper_word : ``In(32)``
+        The hyperparameters of the step change: first word of a table entry (docs/machine.md, section 2).
+    hyper : ``Out(Hyperparameters())``
+    scale : ``Out(HostScale())``
+        Exponent and statistic of the tensor in EXP_INDEX.
+    counters : ``Out(CounterRead())``
+        Totals, and the entry of a table by tag in PERF_INDEX.
+    cycles : ``In(48)``
+        CYCLES.
 
     Registers of counters that the configuration lacks (``config.counters``) take every access that they take elsewhere, and read 0.
     """
@@ -86,21 +79,16 @@ class Csr(wiring.Component):
             "status": In(32), "error": In(32), "error_offset": In(32), "error_state": In(32), "position": In(32),
             **{entry.name.lower(): Out(32, init=entry.reset) for entry in self.stored},
             "step": Out(32), "loop": In(1),
-            "base_write": In(1), "base_index": In(3), "base_value": In(32),
-            "base_at": In(ArrayLayout(_BASE_BITS, BASE_READS)), "base": Out(ArrayLayout(32, BASE_READS)),
-            "hyper_write": In(1), "hyper": In(32), "lm": Out(8), "momentum": Out(8), "decay_off": Out(1),
-            "exp_tid": Out(11), "exp_e": In(signed(16)), "exp_write": Out(1), "exp_value": Out(signed(16)),
-            "stat": In(64), "stat_clear": Out(1),
-            "perf_tag": Out(16), "perf_table": Out(4), "perf_value": In(COUNTER_WIDTH),
-            "cycles": In(COUNTER_WIDTH), "totals": In(ArrayLayout(COUNTER_WIDTH, len(TOTALS))),
+            "bases": In(BaseAccess()), "hyper_write": In(1), "hyper_word": In(32), "hyper": Out(Hyperparameters()),
+            "scale": Out(HostScale()), "counters": Out(CounterRead()), "cycles": In(COUNTER_WIDTH),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.sync += self.step.eq(self.step + self.loop)
         with m.If(self.hyper_write):
-            m.d.sync += [self.lm.eq(self.hyper[:8]), self.momentum.eq(self.hyper[16:24]),
-                         self.decay_off.eq(self.hyper[24:] == 255)]
+            m.d.sync += [self.hyper.lm.eq(self.hyper_word[:8]), self.hyper.momentum.eq(self.hyper_word[16:24]),
+                         self.hyper.decay_off.eq(self.hyper_word[24:] == 255)]
         address, data, host_writes = self._writes(m)
         read = self._base_registers(m, address, data, host_writes)
         self._reads(m, read)
@@ -112,9 +100,9 @@ class Csr(wiring.Component):
         count."""
         m.submodules.bases = memory = Memory(shape=32, depth=BASES, init=[])
         write, written = memory.write_port(), Signal(BASES)
-        m.d.comb += [write.en.eq(self.base_write | (host_writes & _is_base(address))),
-                     write.addr.eq(Mux(self.running, self.base_index, address[:_BASE_BITS])),
-                     write.data.eq(Mux(self.running, self.base_value, data))]
+        m.d.comb += [write.en.eq(self.bases.write | (host_writes & _is_base(address))),
+                     write.addr.eq(Mux(self.running, self.bases.index, address[:BASE_BITS])),
+                     write.data.eq(Mux(self.running, self.bases.value, data))]
         with m.If(write.en):
             m.d.sync += written.bit_select(write.addr, 1).eq(1)
 
@@ -123,7 +111,7 @@ class Csr(wiring.Component):
             m.d.comb += port.addr.eq(number)
             return Mux(written.bit_select(number, 1), port.data, 0)
 
-        m.d.comb += [self.base[n].eq(read(self.base_at[n])) for n in range(BASE_READS)]
+        m.d.comb += [self.bases.read[n].eq(read(self.bases.at[n])) for n in range(BASE_READS)]
         return read
 
     def _writes(self, m: Module) -> tuple[Value, Value, Value]:
@@ -155,10 +143,10 @@ class Csr(wiring.Component):
         effects |= {f"BASE{n}": [] for n in range(BASES)}
         effects |= {
             "STEP": [self.step.eq(data)],
-            "EXP_INDEX": [self.exp_tid.eq(data)],
-            "PERF_INDEX": [Cat(self.perf_tag, self.perf_table).eq(data)] if self.tables else [],
+            "EXP_INDEX": [self.scale.tid.eq(data)],
+            "PERF_INDEX": [Cat(self.counters.tag, self.counters.table).eq(data)] if self.tables else [],
             "CONTROL": [self.irq_enable.eq(data[control.field("irq_enable").lsb])],
-            "EXP_VALUE": [self.exp_tid.eq(self.exp_tid + 1)],
+            "EXP_VALUE": [self.scale.tid.eq(self.scale.tid + 1)],
             "STATUS": [],
             "STAT_LOW": [],
         }
@@ -181,9 +169,9 @@ class Csr(wiring.Component):
             self.clear.eq(data[control.field("clear").lsb]),
             self.abort.eq(pulse("CONTROL") & data[control.field("abort").lsb]),
             self.irq_acknowledge.eq(pulse("STATUS") & data[status.field("irq").lsb]),
-            self.exp_write.eq(pulse("EXP_VALUE")),
-            self.exp_value.eq(data[:16]),
-            self.stat_clear.eq(pulse("STAT_LOW")),
+            self.scale.write.eq(pulse("EXP_VALUE")),
+            self.scale.value.eq(data[:16]),
+            self.scale.clear.eq(pulse("STAT_LOW")),
         ]
         return address, data, perform
 
@@ -199,7 +187,7 @@ class Csr(wiring.Component):
             m.d.sync += self.s_axil_rvalid.eq(0)
 
         latch = Signal(COUNTER_WIDTH - 32)
-        wide = {"CYCLES": self.cycles, **{name: self.totals[n] for n, name in enumerate(self.totalled)}}
+        wide = {"CYCLES": self.cycles, **{name: self.counters.totals[n] for n, name in enumerate(self.totalled)}}
         values: dict[str, ValueLike] = {entry.name: getattr(self, entry.name.lower()) for entry in self.stored}
         values |= {f"{name}_LOW": counter[:32] for name, counter in wide.items()}
         values |= {f"{name}_HIGH": latch for name in wide}
@@ -208,18 +196,18 @@ class Csr(wiring.Component):
             "CONTROL": self.irq_enable << register("CONTROL").field("irq_enable").lsb,
             "STATUS": self.status, "ERROR": self.error, "ERROR_OFFSET": self.error_offset,
             "ERROR_STATE": self.error_state, "OFFSET": self.position, "STEP": self.step,
-            "EXP_INDEX": self.exp_tid, "EXP_VALUE": Cat(self.exp_e, self.exp_e[15].replicate(16)),
-            "STAT_LOW": self.stat[:32], "STAT_HIGH": self.stat[32:],
-            "PERF_INDEX": Cat(self.perf_tag, self.perf_table),  # 0 without tables, as nothing writes it
-            "PERF_LOW": self.perf_value[:32] if self.tables else 0, "PERF_HIGH": self.perf_value[32:] if self.tables else 0,
-            "HYPER": Cat(self.lm, self.momentum, self.decay_off),
+            "EXP_INDEX": self.scale.tid, "EXP_VALUE": Cat(self.scale.e, self.scale.e[15].replicate(16)),
+            "STAT_LOW": self.scale.stat[:32], "STAT_HIGH": self.scale.stat[32:],
+            "PERF_INDEX": Cat(self.counters.tag, self.counters.table),  # 0 without tables, as nothing writes it
+            "PERF_LOW": self.counters.value[:32] if self.tables else 0, "PERF_HIGH": self.counters.value[32:] if self.tables else 0,
+            "HYPER": Cat(self.hyper.lm, self.hyper.momentum, self.hyper.decay_off),
         }
         effects = {f"{name}_LOW": [latch.eq(counter[32:])] for name, counter in wide.items()}
-        effects["EXP_VALUE"] = [self.exp_tid.eq(self.exp_tid + 1)]
+        effects["EXP_VALUE"] = [self.scale.tid.eq(self.scale.tid + 1)]
         if self.tables:
-            effects["PERF_HIGH"] = [self.perf_tag.eq(self.perf_tag + 1)]
+            effects["PERF_HIGH"] = [self.counters.tag.eq(self.counters.tag + 1)]
 
-        sample, allowed, given = Signal(), Signal(), Signal()
+        sample, allowed, permitted_then = Signal(), Signal(), Signal()
         taken = Signal(32)
         m.d.comb += sample.eq(wait == 3)
         with m.Switch(address):
@@ -239,9 +227,9 @@ class Csr(wiring.Component):
                     with m.Case(entry.offset >> 2):
                         m.d.comb += value.eq(entry.constant(self.config) if entry.constant else values[entry.name])
             m.d.sync += part.eq(value)
-        m.d.sync += parts[_PARTS].eq(Mux(_is_base(address), base(address[:_BASE_BITS]), 0))
+        m.d.sync += parts[_PARTS].eq(Mux(_is_base(address), base(address[:BASE_BITS]), 0))
         permitted = Signal()
-        m.d.sync += [permitted.eq(allowed), given.eq(permitted), taken.eq(functools.reduce(operator.or_, parts))]
+        m.d.sync += [permitted.eq(allowed), permitted_then.eq(permitted), taken.eq(functools.reduce(operator.or_, parts))]
         with m.If(wait == 1):
-            m.d.sync += [self.s_axil_rvalid.eq(1), self.s_axil_rdata.eq(Mux(given, taken, 0)),
-                         self.s_axil_rresp.eq(Mux(given, OKAY, SLVERR))]
+            m.d.sync += [self.s_axil_rvalid.eq(1), self.s_axil_rdata.eq(Mux(permitted_then, taken, 0)),
+                         self.s_axil_rresp.eq(Mux(permitted_then, OKAY, SLVERR))]

@@ -47,9 +47,9 @@ class CommandQueue(wiring.Component):
     i : ``In(stream.Signature(64))``
         Per command: its byte offset in the program, then its words, two at a time.
     port : ``Out(CommandPort())``, with ``tails`` its pairs of words, too
-    request, needs, grant
+    request, needs, grant : ``Out(1)``, ``Out(32)``, ``In(1)``
         Request to :class:`gradloom.rtl.sequencer.semaphores.Semaphores`; the request stands until the grant.
-    signal : ``Out(16)``
+    signal : ``Out(32)``
         Semaphores that the finished command signals, in the cycle of ``done``.
     idle : ``Out(1)``
         No command is queued, collected or running.

@@ -3,7 +3,9 @@
 from amaranth.hdl import Array, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
+
+from gradloom.rtl.tensor_ports import SeedRead, SeedRequest
 
 __all__ = ["SeedUnit"]
 
@@ -28,37 +30,34 @@ class SeedUnit(wiring.Component):
 
     Members
     -------
-    begin : ``In(1)``, run_seed, step : ``In(32)``
-        A new step: ``run_seed`` and ``step`` hold their values from the next cycle on.
-    start : ``In(1)``, tid : ``In(11)``
-        Compute the seed of ``tid``; both hold until ``done``.
-    done : ``Out(1)``
-        One cycle; the seed is readable from the next cycle on.
-    read_en : ``In(1)``, read_tid : ``In(11)``, read_value : ``Out(32)``
-        Read port of the A-Core, value in the next cycle; 0 for a number beyond ``tensors``.
+    run_seed, step : ``In(32)``
+        They hold their values from the cycle after ``request.begin`` on.
+    request : ``In(SeedRequest())``
+        The Sequencer's.
+    read : ``In(SeedRead())``
+        The A-Core's; 0 for a number beyond ``tensors``.
     """
 
     def __init__(self, tensors: int) -> None:
         self.tensors = tensors
         super().__init__({
-            "begin": In(1), "run_seed": In(32), "step": In(32),
-            "start": In(1), "tid": In(11), "done": Out(1),
-            "read_en": In(1), "read_tid": In(11), "read_value": Out(32),
+            "run_seed": In(32), "step": In(32), "request": In(SeedRequest()), "read": In(SeedRead()),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        request = self.request
         m.submodules.memory = memory = Memory(shape=32, depth=self.tensors, init=[])
         write = memory.write_port()
         read = memory.read_port()
         valid = Signal()
         m.d.comb += [
-            read.en.eq(self.read_en),
-            read.addr.eq(self.read_tid),
-            self.read_value.eq(Mux(valid, read.data, 0)),
+            read.en.eq(self.read.en),
+            read.addr.eq(self.read.tid),
+            self.read.value.eq(Mux(valid, read.data, 0)),
         ]
-        with m.If(self.read_en):
-            m.d.sync += valid.eq(self.read_tid < self.tensors)
+        with m.If(self.read.en):
+            m.d.sync += valid.eq(self.read.tid < self.tensors)
 
         h = Signal(32)
         base = Signal(32)
@@ -96,8 +95,8 @@ class SeedUnit(wiring.Component):
                     m.d.comb += mixed.eq(self.run_seed + self.step)
                     m.d.sync += [h.eq(mixed), for_base.eq(1), base_valid.eq(1)]
                     m.next = "FIRST"
-                with m.Elif(self.start):
-                    m.d.sync += [for_base.eq(0), *multiply(0, self.tid, 12)]
+                with m.Elif(request.start):
+                    m.d.sync += [for_base.eq(0), *multiply(0, request.tid, 12)]
                     m.next = "TENSOR"
             with m.State("TENSOR"), m.If(ready):
                 m.d.sync += h.eq(base + product)
@@ -112,10 +111,10 @@ class SeedUnit(wiring.Component):
                 with m.If(for_base):
                     m.d.sync += base.eq(product ^ (product >> 16))
                 with m.Else():
-                    m.d.comb += [write.en.eq(self.tid < self.tensors), self.done.eq(1)]
+                    m.d.comb += [write.en.eq(request.tid < self.tensors), request.done.eq(1)]
                 m.next = "IDLE"
         # Behind the FSM: a step that begins while a base is being computed needs another one.
-        with m.If(self.begin):
+        with m.If(request.begin):
             m.d.sync += base_valid.eq(0)
-        m.d.comb += [write.addr.eq(self.tid), write.data.eq(product ^ (product >> 16))]
+        m.d.comb += [write.addr.eq(request.tid), write.data.eq(product ^ (product >> 16))]
         return m

@@ -1,8 +1,7 @@
 """Walks through the program, checks every command and gives every engine its own; the rest is executed by the Sequencer itself."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.data import ArrayLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.contracts.config import Config
@@ -20,11 +19,11 @@ from gradloom.contracts.isa import (
     Source,
 )
 from gradloom.contracts.regmap import ErrorCode
-from gradloom.rtl.registers.csr import BASE_READS
-from gradloom.rtl.sequencer.own_commands import OwnCommands
+from gradloom.rtl.registers.register_ports import BaseAccess
+from gradloom.rtl.sequencer.control_commands import ControlCommands
 from gradloom.rtl.sequencer.program_fetch import ProgramFetch
 from gradloom.rtl.sequencer.program_window import AHEAD_WORDS, HEADER_BYTES, Program, ProgramWindow
-from gradloom.rtl.sequencer.scale_unit import ScaleOp
+from gradloom.rtl.tensor_ports import ScaleRequest, SeedRequest
 
 __all__ = ["Sequencer"]
 
@@ -74,17 +73,16 @@ class Sequencer(wiring.Component):
         The engines' queues, in the order of :func:`gradloom.contracts.engines.units`.
     sem_request : ``Out(1)``, sem_wait : ``Out(32)``, sem_grant : ``In(1)``, sem_signal : ``Out(32)``
         See :class:`gradloom.rtl.sequencer.semaphores.Semaphores`.
-    base_at : ``Out(ArrayLayout(3, BASE_READS))``, base : ``In(ArrayLayout(32, BASE_READS))``; base_write : ``Out(1)``,
-    base_index : ``Out(3)``, base_value : ``Out(32)``
-        See :class:`gradloom.rtl.registers.csr.Csr`.
+    bases : ``Out(BaseAccess())``
+        Base registers.
     step : ``In(32)``, last_step : ``In(1)``, loop : ``Out(1)``
         ``loop`` ends a step: ``step`` counts up; ``last_step`` says that no step is left after this one.
-    hyper_write : ``Out(1)``, hyper : ``Out(32)``
+    hyper_write : ``Out(1)``, hyper_word : ``Out(32)``
         First word of this step's entry of the hyperparameter table.
-    seed_begin, seed_start : ``Out(1)``, seed_done : ``In(1)``
-        See :class:`gradloom.rtl.sequencer.seed_unit.SeedUnit`; its tensor number is ``scale_tid``.
-    scale_start, scale_op, scale_tid, scale_target, scale_f, scale_value, scale_clear, scale_done, scale_result
-        See :class:`gradloom.rtl.sequencer.scale_unit.ScaleUnit`.
+    seed : ``Out(SeedRequest())``
+        To :class:`gradloom.rtl.sequencer.seed_unit.SeedUnit`.
+    scale : ``Out(ScaleRequest())``
+        To :class:`gradloom.rtl.sequencer.scale_unit.ScaleUnit`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -99,14 +97,8 @@ class Sequencer(wiring.Component):
             "response": self.fetch.signature.members["response"],
             "queue": Out(stream.Signature(64)).array(len(self.units)), "idle": In(len(self.units)),
             "sem_request": Out(1), "sem_wait": Out(SEMAPHORES), "sem_grant": In(1), "sem_signal": Out(SEMAPHORES),
-            "base_at": Out(ArrayLayout(3, BASE_READS)), "base": In(ArrayLayout(32, BASE_READS)),
-            "base_write": Out(1), "base_index": Out(3), "base_value": Out(32),
-            "step": In(32), "last_step": In(1), "loop": Out(1),
-            "hyper_write": Out(1), "hyper": Out(32),
-            "seed_begin": Out(1), "seed_start": Out(1), "seed_done": In(1),
-            "scale_start": Out(1), "scale_op": Out(ScaleOp), "scale_tid": Out(11), "scale_target": Out(11),
-            "scale_f": Out(5), "scale_value": Out(signed(16)), "scale_clear": Out(1),
-            "scale_done": In(1), "scale_result": In(signed(16)),
+            "bases": Out(BaseAccess()), "step": In(32), "last_step": In(1), "loop": Out(1),
+            "hyper_write": Out(1), "hyper_word": Out(32), "seed": Out(SeedRequest()), "scale": Out(ScaleRequest()),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -148,17 +140,17 @@ class Sequencer(wiring.Component):
         # Registers of what is compared, or added to: all their operands hold for two cycles before.
         left, room, selected = Signal(32), Signal(33), Signal(32)
         outside = Signal()
-        m.d.comb += self.base_at[0].eq(words[_BREG.word][_BREG.lsb:][:_BREG.width])
+        m.d.comb += self.bases.at[0].eq(words[_BREG.word][_BREG.lsb:][:_BREG.width])
         m.d.sync += [
             left.eq(program.length - position),
             room.eq(self.window_limit - program.base),
             outside.eq((self.program[:6] != 0) | (self.program < self.window_base)
                        | (self.program + HEADER_BYTES > self.window_limit)),
-            selected.eq(self.base[0]),
+            selected.eq(self.bases.read[0]),
         ]
 
         target = self._route(m, opcode, words)
-        own = OwnCommands(m, self, program, tensors=self.config.tensors, words=words, count=count, fail=fail)
+        own = ControlCommands(m, self, program, tensors=self.config.tensors, words=words, count=count, fail=fail)
 
         with m.If(~self.halt), m.FSM():
             with m.State("IDLE"), m.If(self.start):
@@ -167,7 +159,7 @@ class Sequencer(wiring.Component):
                 with m.If(outside):
                     fail(ErrorCode.PROGRAM_ADDRESS)
                 with m.Else():
-                    m.d.comb += self.seed_begin.eq(1)
+                    m.d.comb += self.seed.begin.eq(1)
                     program.read(m, self.program, program.base)
                     m.next = "HEADER"
             with m.State("HEADER"), m.If(window.full):

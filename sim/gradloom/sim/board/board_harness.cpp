@@ -51,6 +51,10 @@ struct Cable {
         top.rx_pin = there.bits ? there.frame & 1 : 1;
     }
     template <class Top> void after(Top& top, long) {
+        if (top.rst) {
+            there = back = {};
+            return;
+        }
         if (there.bits && --there.clocks == 0) there = {there.frame >> 1, there.bits - 1, bit_clocks};
         if (back.bits == 0) {
             if (!top.tx_pin) back = {0, DATA_BITS + 1, bit_clocks + bit_clocks / 2};
@@ -82,6 +86,17 @@ struct Tracks {
     }
 };
 
+// Which fault is planted in a design that has an input for that.
+template <class Top> auto plant(Top& top, uint32_t fault, int) -> decltype(void(top.fault)) { top.fault = fault; }
+template <class Top> void plant(Top&, uint32_t, long) {}
+
+// A context in which what has no initial value is 0, or drawn from `power_up` if that is not 0 (libraries built for it).
+VerilatedContext* woken(VerilatedContext& context, uint32_t power_up) {
+    context.randReset(power_up ? 2 : 0);
+    context.randSeed(static_cast<int>(power_up & 0x7FFFFFFF));
+    return &context;
+}
+
 struct Board {
     VerilatedContext context;
     Vdut top;
@@ -90,9 +105,10 @@ struct Board {
     Cable cable;
     uint64_t cycle = 0;
 
-    explicit Board(const SdramSettings& settings) : top(&context, "board"), sdram(settings) {
+    Board(const SdramSettings& settings, uint32_t power_up) : top(woken(context, power_up), "board"), sdram(settings) {
         Tracks& t = tracks;
         sdram.connect({&t.cke, &t.cs_n, &t.ras_n, &t.cas_n, &t.we_n, &t.ba, &t.a, &t.dqm, &t.dq_o, &t.dq_oe, &t.dq_i});
+        plant(top, 0, 0);
         reset(8);
     }
     ~Board() { top.final(); }
@@ -125,9 +141,9 @@ Board& board(void* self) { return *static_cast<Board*>(self); }
 
 extern "C" {
 
-void* board_new(const SdramSettings* settings) {
+void* board_new(const SdramSettings* settings, uint32_t power_up) {
     try {
-        return new Board(*settings);
+        return new Board(*settings, power_up);
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
@@ -163,6 +179,7 @@ void board_stick(void* self, uint32_t bit, int level) {
     Tracks& tracks = board(self).tracks;
     (level ? tracks.high : tracks.low) |= 1u << bit;
 }
+void board_plant(void* self, uint32_t fault) { plant(board(self).top, fault, 0); }
 void board_no_refresh(void* self) { board(self).tracks.no_refresh = true; }
 const char* board_violations(void* self) { return board(self).sdram.violations().c_str(); }
 uint64_t board_size(void* self) { return board(self).sdram.size(); }

@@ -47,37 +47,37 @@ class Bench:
         """One clock cycle; answers the read ports."""
         d = self.driver
         await d.settle()
-        prd = drd = srd = None
-        if d.get("prd_en"):
-            prd = [d.get(f"prd_{k}") for k in ("half", "wpu", "bank0", "addr0", "bank1", "addr1")]
-            assert prd[2] != prd[4], "the banks of a read of partial sums must differ"
-        if d.get("drd_en"):
-            drd = d.get("drd_addr")
+        psum = gradient = norms = None
+        if d.get("psums__request__en"):
+            psum = [d.get(f"psums__request__{k}") for k in ("half", "wpu", "bank0", "addr0", "bank1", "addr1")]
+            assert psum[2] != psum[4], "the banks of a read of partial sums must differ"
+        if d.get("gradients__request__en"):
+            gradient = d.get("gradients__request__addr")
             assert not self._waited, "a read of weight gradients in a cycle that is the drain's"
-        if d.get("srd_en"):
-            srd = self.ref.norms.get(tuple(d.get(f"srd_{k}") for k in ("half", "k", "plane")))
-        exp = self.ref.exponents.get(d.get("exp_tid"), 0) if d.get("exp_en") else None
-        seed = self.ref.seeds.get(d.get("seed_tid"), 0) if d.get("seed_en") else None
+        if d.get("plane_sums__request__en"):
+            norms = self.ref.norms.get(tuple(d.get(f"plane_sums__request__{k}") for k in ("half", "k", "plane")))
+        exp = self.ref.exponents.get(d.get("exponents__tid"), 0) if d.get("exponents__en") else None
+        seed = self.ref.seeds.get(d.get("seeds__tid"), 0) if d.get("seeds__en") else None
         pair = self.tails.read(d.get("port__tail_at"))
-        if d.get("stat_valid"):
-            self.stats[d.get("stat_tid")] |= d.get("stat_value")
+        if d.get("statistics__valid"):
+            self.stats[d.get("statistics__tid")] |= d.get("statistics__value")
         await d.tick()
         self.cycles += 1
         # Data two cycles after the request: one cycle has gone by, the value is due in the next.
         for name, value in self._next.items():
             d.set(name, value)
         group = self.config.group
-        self._next = {"srd_data": (1 << (48 * group)) // 3 if srd is None else self._pack(srd, 48)}
-        if prd:
-            half, wpu, *banks = prd
-            self._next["prd_data"] = self._pack(
+        self._next = {"plane_sums__data": (1 << (48 * group)) // 3 if norms is None else self._pack(norms, 48)}
+        if psum:
+            half, wpu, *banks = psum
+            self._next["psums__data"] = self._pack(
                 [self.ref.psum(half, wpu, banks[2 * lane], banks[2 * lane + 1], c) for lane in range(2) for c in range(group)],
                 self.config.psum_width)
-        if drd is not None:
-            self._next["drd_data"] = self._pack(
-                [self.ref.dw(drd, lane, c) for lane in range(2) for c in range(group)], self.config.wg_width)
-        d.set("exp_e", (exp if exp is not None else 0x5A5A) & 0xFFFF)
-        d.set("seed_value", seed if seed is not None else 0x5A5A5A5A)
+        if gradient is not None:
+            self._next["gradients__data"] = self._pack(
+                [self.ref.dw(gradient, lane, c) for lane in range(2) for c in range(group)], self.config.wg_width)
+        d.set("exponents__e", (exp if exp is not None else 0x5A5A) & 0xFFFF)
+        d.set("seeds__value", seed if seed is not None else 0x5A5A5A5A)
         d.set("port__tail", pair)
 
     @staticmethod
@@ -184,8 +184,8 @@ class Bench:
         if self.rivals is None:
             return
         d, rng = self.driver, self.rivals
-        self._waited = d.get("drd_wait")
-        d.set("drd_wait", int(running and rng.random() < 0.3))
+        self._waited = d.get("gradients__request__wait")
+        d.set("gradients__request__wait", int(running and rng.random() < 0.3))
         for src in (Source.PBUF, Source.LOGIT):
             bus, reads = f"store__{store_channel(self.config, src)}", running and rng.random() < 0.5
             d.set(f"{bus}__en", int(reads))
@@ -195,7 +195,7 @@ class Bench:
 
     def set_hyper(self) -> None:
         for name in ("lm", "momentum", "decay_off"):
-            self.driver.set(name, getattr(self.ref, name))
+            self.driver.set(f"hyper__{name}", getattr(self.ref, name))
 
     def prepare(self, name: str, address: int, fields: dict[str, int], shifts: list[dict[str, int]]) -> list[int]:
         """Run microprogram ``name`` on the reference; returns the words of the command."""

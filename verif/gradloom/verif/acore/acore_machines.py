@@ -76,8 +76,8 @@ async def start(dut, config_name: str, seed: int, *, clock: bool = True) -> Benc
     machine = CONFIGS[config_name]
     quiet = [*(f"load__{n}__valid" for n in range(machine.load_channels)),
              *(f"store__{n}__en" for n in range(machine.store_channels))]
-    for name in ("port__start", "port__cmd", "port__slot", "port__tail", *quiet, "prd_data", "drd_data", "drd_wait", "exp_e",
-                 "seed_value"):
+    for name in ("port__start", "port__cmd", "port__slot", "port__tail", *quiet, "psums__data", "gradients__data",
+                 "gradients__request__wait", "exponents__e", "seeds__value"):
         driver.set(name, 0)
     dut.rst.value = 1
     for _ in range(3):

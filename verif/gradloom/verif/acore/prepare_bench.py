@@ -2,7 +2,7 @@
 
 The reference executes one microinstruction after the other, value by value, from the docstrings of
 :mod:`gradloom.contracts.microcode`; it knows no pipeline. So it shows whether microinstructions that overlap in
-:mod:`gradloom.rtl.acore.prepare` see what they should.
+:mod:`gradloom.rtl.acore.scalar_stage` see what they should.
 """
 
 import copy
@@ -23,7 +23,7 @@ from gradloom.contracts.microcode import (
     Shift,
     encode,
 )
-from gradloom.rtl.acore.prepare import Prepare
+from gradloom.rtl.acore.scalar_stage import ScalarStage
 from gradloom.verif.acore.acore_commands import command, shift_word
 from gradloom.verif.acore.tail_memory import TailMemory, head
 from gradloom.verif.plain_arith import align, saturate, wrap
@@ -173,7 +173,7 @@ class Reference:
 class Bench:
     """Memories around a :class:`Prepare`; ``rest``: how often each of those that others use, too, is not there."""
 
-    def __init__(self, ctx: Any, dut: Prepare, reference: Reference, rest: float = 0.0) -> None:
+    def __init__(self, ctx: Any, dut: ScalarStage, reference: Reference, rest: float = 0.0) -> None:
         self.ctx, self.dut, self.ref, self.rest = ctx, dut, reference, rest
         self.rng, self.group = reference.rng, dut.config.group
         self.memory = [0] * dut.config.microcode_depth
@@ -186,9 +186,10 @@ class Bench:
         self._norms: list[int | None] = [None, None]
         for name in ("legal", "empty"):
             ctx.set(getattr(dut, name), 1)
-        for name in ("momentum", "lm", "totals"):
-            ctx.set(getattr(dut, name), getattr(reference, name))
-        ctx.set(dut.exp_e, 0)
+        ctx.set(dut.hyper.momentum, reference.momentum)
+        ctx.set(dut.hyper.lm, reference.lm)
+        ctx.set(dut.gradient_sums.totals, reference.totals)
+        ctx.set(dut.exponents.e, 0)
 
     def _there(self) -> bool:
         return self.rng.random() >= self.rest
@@ -198,25 +199,27 @@ class Bench:
         ctx, dut, rng = self.ctx, self.dut, self.rng
         free, granted, taken = self._there(), self._there(), self._there()
         free, taken = free and self.cycles not in self.stored, taken and self.cycles not in self.loaded
-        for port, value in ((dut.p_free, free), (dut.micro_grant, granted), (dut.put_ready, taken)):
+        for port, value in ((dut.parameters.free, free), (dut.micro_grant, granted), (dut.parameter_writes.ready, taken)):
             ctx.set(port, value)
         micro = self.memory[ctx.get(dut.micro_addr) % len(self.memory)] if granted else rng.getrandbits(96)
-        at = ctx.get(dut.p_addr)
+        at = ctx.get(dut.parameters.addr)
         entry = list(self.entries[at]) if free and at < _ENTRIES else [rng.getrandbits(64) for _ in range(self.group)]
-        if taken and ctx.get(dut.put):
-            channels = ctx.get(dut.put_channel)
+        writes = dut.parameter_writes
+        if taken and ctx.get(writes.valid):
+            channels = ctx.get(writes.channel)
             assert channels.bit_count() == 1, "one channel at a time"
-            self.entries[ctx.get(dut.put_addr)][channels.bit_length() - 1] = ctx.get(dut.put_data)
-        self._norms = [self._norms[1], ctx.get(dut.srd_plane) if ctx.get(dut.srd_en) else None]
-        plane, pair = ctx.get(dut.plane) % _PLANES, self.tails.read(ctx.get(dut.tail_at.as_value()))
+            self.entries[ctx.get(writes.addr)][channels.bit_length() - 1] = ctx.get(writes.data)
+        request = dut.plane_sums.request
+        self._norms = [self._norms[1], ctx.get(request.plane) if ctx.get(request.en) else None]
+        plane, pair = ctx.get(dut.gradient_sums.plane) % _PLANES, self.tails.read(ctx.get(dut.tail_at.as_value()))
         await ctx.tick()
         self.cycles += 1
         norms = self._norms[0]
         ctx.set(dut.micro_data, micro)
-        ctx.set(dut.p_data, sum(value << (64 * c) for c, value in enumerate(entry)))
+        ctx.set(dut.parameters.data, sum(value << (64 * c) for c, value in enumerate(entry)))
         ctx.set(dut.tail, pair)
-        ctx.set(dut.sums, self.ref.sums[plane])
-        ctx.set(dut.srd_data, [rng.getrandbits(48) for _ in range(self.group)] if norms is None else self.ref.norms[norms])
+        ctx.set(dut.gradient_sums.sums, self.ref.sums[plane])
+        ctx.set(dut.plane_sums.data, [rng.getrandbits(48) for _ in range(self.group)] if norms is None else self.ref.norms[norms])
 
     async def run(self, address: int, *, words: int | None = None, tail: list[int] | None = None, **fields: int) -> Any:
         """One command, accepted in the next cycle in which the stage is ready. Returns what is handed over; ``words``: of its shift

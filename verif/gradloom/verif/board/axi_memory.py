@@ -114,6 +114,7 @@ extern "C" AxiChecker* checker_new(Signals* s, uint32_t beat) {{
                            &s->wvalid, &s->wready, &s->wlast, &s->bvalid, &s->bready, &s->id, &s->bresp, s->wdata, s->wstrb}});
     return checker;
 }}
+extern "C" void checker_own_beat(AxiChecker* checker, uint32_t bytes) {{ checker->own_beat(bytes); }}
 extern "C" void checker_check(AxiChecker* checker, uint64_t cycle) {{ checker->check(cycle, false); }}
 extern "C" const char* checker_violations(AxiChecker* checker) {{ return checker->violations().c_str(); }}
 extern "C" void checker_delete(AxiChecker* checker) {{ delete checker; }}
@@ -134,6 +135,7 @@ def _checker() -> ctypes.CDLL:
                         f"{folder}/wrapper.cpp", "-o", f"{folder}/checker.so"], check=True)
         library = ctypes.CDLL(f"{folder}/checker.so")
     library.checker_new.restype, library.checker_new.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_uint32]
+    library.checker_own_beat.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
     library.checker_check.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
     library.checker_violations.restype, library.checker_violations.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
     library.checker_delete.argtypes = [ctypes.c_void_p]
@@ -144,14 +146,16 @@ class PortChecker:
     """``axi_checker.h`` at the ports ``prefix``, the same that looks at a machine's ports in every simulation.
 
     What :class:`~gradloom.rtl.board.memory.axi_bus.AxiSignature` does not carry has its constant value. The manager must take every
-    answer at once and write whole beats, as a machine does.
+    answer at once and write whole beats, as a machine does; of ``own`` bytes each, if the port is wider than those.
     """
 
-    def __init__(self, prefix: str, beat: int) -> None:
+    def __init__(self, prefix: str, beat: int, *, own: int | None = None) -> None:
         self.prefix, self.beat, self.cycle = prefix, beat, 0
         self._library = _checker()
         self._signals = _Signals(size=beat.bit_length() - 1, burst=1, cache=3)
         self._handle: int | None = self._library.checker_new(ctypes.byref(self._signals), beat)
+        if own is not None:
+            self._library.checker_own_beat(self._handle, own)
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):

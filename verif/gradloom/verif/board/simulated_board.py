@@ -5,7 +5,7 @@ from gradloom.host.devices.board_choice import BoardChoice
 from gradloom.host.link.board_device import BoardDevice
 from gradloom.host.link.link import Link
 from gradloom.host.link.transport import CountingTransport, SimulatedTransport
-from gradloom.sim.board.board_simulation import BoardSimulation
+from gradloom.sim.board.board_simulation import BoardSimulation, rtl_board
 
 __all__ = ["TEST_BOARD", "TEST_CHOICE", "opened", "simulated"]
 
@@ -19,8 +19,8 @@ TEST_CHOICE = BoardChoice(TEST_BOARD, simulated=True)
 def simulated(*, uart: bool = False, **memory: int) -> BoardSimulation:
     """The test's board; ``memory`` are settings of the SDRAM that differ from those of the part."""
     board = TEST_BOARD
-    return BoardSimulation(board.config, board.part, clock=board.clock, capture=board.capture, board=board.letters, uart=uart,
-                           memory=memory)
+    return rtl_board(board.config, board.part, clock=board.clock, capture=board.capture, board=board.letters, uart=uart,
+                     memory=memory)
 
 
 def opened(simulation: BoardSimulation) -> BoardDevice:

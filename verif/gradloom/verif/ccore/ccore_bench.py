@@ -11,7 +11,7 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.engines import load_channels
 from gradloom.contracts.isa import Dest, Pattern
 from gradloom.rtl.ccore.ccore import CCore
-from gradloom.rtl.ccore.feed import Feed
+from gradloom.rtl.ccore.input_network import InputNetwork
 from gradloom.rtl.ccore.wpu import Wpu
 from gradloom.verif.ccore.conv_case import make_case
 from gradloom.verif.ccore.conv_fields import bank_conflict, encode_conv
@@ -36,9 +36,10 @@ class Bench:
         dut = self.dut
         buses = [f"load__{n}__{name}" for n in range(self.config.load_channels)
                  for name in ("valid", "dest", "bank", "addr", "sub", "data")]
-        for name in ("port__start", "port__cmd", *buses, "prd_en", "prd_half", "prd_wpu", "prd_bank0", "prd_addr0",
-                     "prd_bank1", "prd_addr1", "drd_en", "drd_addr", "srd_en", "srd_half", "srd_k",
-                     "srd_plane"):
+        reads = [f"psums__request__{name}" for name in ("en", "half", "wpu", "bank0", "addr0", "bank1", "addr1")]
+        reads += [f"gradients__request__{name}" for name in ("en", "addr")]
+        reads += [f"plane_sums__request__{name}" for name in ("en", "half", "k", "plane")]
+        for name in ("port__start", "port__cmd", *buses, *reads):
             getattr(dut, name).value = 0
         dut.rst.value = 1
         Clock(dut.clk, 2, unit="ns").start()
@@ -73,7 +74,7 @@ class Bench:
         dut.port__start.value = 0
         cycles, uses = 2, 0
         while True:
-            uses += int(dut.mac_use.value)
+            uses += int(dut.macs__use.value)
             if fault := int(dut.port__fault.value):
                 self.faults.append(fault)
             if int(dut.port__done.value):
@@ -109,11 +110,11 @@ class Bench:
                 trace.start.append(cycle)
             await FallingEdge(dut.clk)
             cycle += 1
-            if int(dut.mac_use.value):
+            if int(dut.macs__use.value):
                 trace.use.append(cycle)
-                trace.tag.append(int(dut.mac_tag.value))
-            if int(dut.mac_last.value):
-                assert int(dut.mac_use.value), "the last token of a command is no window"
+                trace.tag.append(int(dut.macs__tag.value))
+            if int(dut.macs__last.value):
+                assert int(dut.macs__use.value), "the last token of a command is no window"
                 trace.last.append(cycle)
             if fault := int(dut.port__fault.value):
                 self.faults.append(fault)
@@ -137,16 +138,16 @@ class Bench:
             return
         images = 1 + max(image for _, image in case.sums)
         expected = case.sums | {(0, images): np.zeros(g, np.int64)} if images < self.config.max_planes else case.sums
-        dut.srd_half.value = case.commands[0].get("half", 0)
+        dut.plane_sums__request__half.value = case.commands[0].get("half", 0)
         for (k, image), values in expected.items():
-            dut.srd_en.value = 1
-            dut.srd_k.value = k
-            dut.srd_plane.value = image
+            dut.plane_sums__request__en.value = 1
+            dut.plane_sums__request__k.value = k
+            dut.plane_sums__request__plane.value = image
             await FallingEdge(dut.clk)
-            dut.srd_en.value = 0
-            dut.srd_plane.value = image ^ 1
+            dut.plane_sums__request__en.value = 0
+            dut.plane_sums__request__plane.value = image ^ 1
             await FallingEdge(dut.clk)
-            sums = [int(dut.srd_data.value) >> 48 * c & (1 << 48) - 1 for c in range(g)]
+            sums = [int(dut.plane_sums__data.value) >> 48 * c & (1 << 48) - 1 for c in range(g)]
             assert sums == values.tolist(), f"group {k}, image {image}: {sums} instead of {values.tolist()}: {case.commands[-1]}"
 
     async def check_psum(self, case: ConvCase) -> None:
@@ -157,19 +158,19 @@ class Bench:
         for key in [*keys, None, None]:
             if key is not None:
                 wpu, bank, addr = key
-                dut.prd_en.value = 1
-                dut.prd_half.value = half
-                dut.prd_wpu.value = wpu
-                dut.prd_bank0.value = bank
-                dut.prd_addr0.value = addr
-                dut.prd_bank1.value = (bank + 1) % 4
-                dut.prd_addr1.value = addr
+                dut.psums__request__en.value = 1
+                dut.psums__request__half.value = half
+                dut.psums__request__wpu.value = wpu
+                dut.psums__request__bank0.value = bank
+                dut.psums__request__addr0.value = addr
+                dut.psums__request__bank1.value = (bank + 1) % 4
+                dut.psums__request__addr1.value = addr
             else:
-                dut.prd_en.value = 0
+                dut.psums__request__en.value = 0
             pending.append(key)
             await FallingEdge(dut.clk)
             if len(pending) > 1 and pending[-2] is not None:
-                lanes = unpack(int(dut.prd_data.value), width, self.config.group)
+                lanes = unpack(int(dut.psums__data.value), width, self.config.group)
                 expected = case.psum[pending[-2]]
                 assert lanes[:len(expected)] == expected.tolist(), \
                     f"{pending[-2]}: {lanes[:len(expected)]} instead of {expected.tolist()} in {case.commands[0]}"
@@ -177,12 +178,12 @@ class Bench:
     async def check_dw(self, case: ConvCase) -> None:
         dut = self.dut
         for beat, expected in case.dw.items():
-            dut.drd_en.value = 1
-            dut.drd_addr.value = beat
+            dut.gradients__request__en.value = 1
+            dut.gradients__request__addr.value = beat
             await FallingEdge(dut.clk)
-            dut.drd_en.value = 0
+            dut.gradients__request__en.value = 0
             await FallingEdge(dut.clk)
-            values = unpack(int(dut.drd_data.value), self.config.wg_width, 2 * self.config.group)
+            values = unpack(int(dut.gradients__data.value), self.config.wg_width, 2 * self.config.group)
             assert values == expected.reshape(-1).tolist(), \
                 f"beat {beat}: {values} instead of {expected.reshape(-1).tolist()} in {case.commands[0]}"
 
@@ -240,8 +241,8 @@ def overhead(config: Config, fields: dict[str, int]) -> int:
     stalls = 0 if fields.get("wg", 0) else (steps(fields) - 1) * max(0, 3 - sweep)
     preloads *= steps(fields)
     if not fields.get("wg", 0) or not fields.get("drain", 0):
-        return 3 + Feed.LATENCY + Wpu.latency(config.cols) + 3 + preloads + stalls
-    return 3 + Feed.LATENCY + Wpu.SNAP_LATENCY + drain_cycles(config, fields) + config.cols + 3 + preloads
+        return 3 + InputNetwork.LATENCY + Wpu.latency(config.cols) + 3 + preloads + stalls
+    return 3 + InputNetwork.LATENCY + Wpu.SNAP_LATENCY + drain_cycles(config, fields) + config.cols + 3 + preloads
 
 
 def drain_cycles(config: Config, fields: dict[str, int]) -> int:

@@ -1,7 +1,8 @@
-"""Models of ECP5 cells in Verilator against what Lattice's documents say of them, written down a second time in Python: block RAM
-and multiplier, of which Yosys has no models."""
+"""Models of ECP5 cells in Verilator against what Lattice's documents say of them, written down a second time in Python: block RAM,
+multiplier, pads with their registers and the PLL, of which Yosys has no models."""
 
 import dataclasses
+import itertools
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -158,7 +159,56 @@ def _multiplier(*registers: str) -> Case:
                 inputs, {"P": 36}, ("CLK0",) if registers else (), rows, bool(registers))
 
 
-CASES = [*_rams(), _multiplier(), _multiplier("INPUT"), _multiplier("OUTPUT"), _multiplier("INPUT", "OUTPUT")]
+def _pads() -> list[Case]:
+    """A pad whose level and whose drive come from the fabric or from its registers."""
+    inputs = dict.fromkeys(("PADI", "I", "T", "IOLDO", "IOLTO"), 1)
+    found = []
+    for direction, level, twice, drive in itertools.product(("INPUT", "OUTPUT", "BIDIR"), ("PADDO", "IOLDO"), ("PADDO", "IOLDO"),
+                                                            ("PADDT", "IOLTO")):
+        rows = []
+        for given in range(1 << len(inputs)):
+            pad, fabric, off, register, register_off = (given >> bit & 1 for bit in (4, 3, 2, 1, 0))
+            out = register if "IOLDO" in (level, twice) else fabric
+            rows.append((given, out << 2 | (direction == "INPUT" or (register_off if drive == "IOLTO" else off)) << 1 | pad))
+        parameters = {"DIR": direction, "DATAMUX_OREG": level, "DATAMUX_ODDR": twice, "TRIMUX_TSREG": drive}
+        found.append(Case("TRELLIS_IO", f"{direction} {level} {twice} {drive}",
+                          ", ".join(f'.{key}("{value}")' for key, value in parameters.items()), inputs,
+                          {"PADO": 1, "PADT": 1, "O": 1}, (), rows))
+    return found
+
+
+def _pad_registers(mode: str) -> Case:
+    """The clock is an input as the others are: what goes out in each half of a cycle is looked at."""
+    inputs = dict.fromkeys(("CLK", "PADDI", "TXDATA0", "TXDATA1", "TSDATA0"), 1)
+    draw, rows = random.Random(7), []
+    given, kept = 0, 0
+    for number in range(400):
+        clk = number % 2
+        # Data change while the clock is low; what they were is there before the edge.
+        given = given if clk else draw.getrandbits(4)
+        if clk:
+            kept = given
+        pad, first, second, off = (kept >> bit & 1 for bit in (3, 2, 1, 0))
+        out = first if clk or mode == "IREG_OREG" else second
+        if number:
+            rows.append((clk << 4 | given, pad << 2 | out << 1 | off))
+    return Case("IOLOGIC", mode, f'.MODE("{mode}")', inputs, {"INFF": 1, "IOLDO": 1, "IOLTO": 1}, (), rows)
+
+
+def _pll() -> Case:
+    """Locked from its 16th cycle with power on; off again, and locked anew."""
+    rows, cycles = [], 0
+    for number in range(160):
+        clk, off = number % 2, int(number < 8 or 80 <= number < 84)
+        if clk:
+            cycles = 0 if off else min(16, cycles + 1)
+        if number:
+            rows.append((clk << 1 | off, clk << 2 | clk << 1 | (cycles == 16)))
+    return Case("EHXPLLL", "power", "", {"CLKI": 1, "OFF": 1}, {"CLKOP": 1, "CLKOS": 1, "LOCK": 1}, (), rows)
+
+
+CASES = [*_rams(), _multiplier(), _multiplier("INPUT"), _multiplier("OUTPUT"), _multiplier("INPUT", "OUTPUT"), *_pads(),
+         _pad_registers("IREG_OREG"), _pad_registers("IDDRX1_ODDRX1"), _pll()]
 """Every value of every parameter that our netlists hold."""
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from gradloom.verif.ecp5.cells import models
+from gradloom.sim.netlist.cells import models
 
 __all__ = ["FAULTS", "Fault", "prefixed"]
 
@@ -51,6 +51,14 @@ FAULTS = (
           "if (CE0) value <= RST0 ? {WIDTH{1'b0}} : D;\n        else if (0)"),
     Fault(("MULT18X18D",), ".WIDTH(36), .CLK(REG_OUTPUT_CLK)", '.WIDTH(36), .CLK("NONE")'),
     Fault(("MULT18X18D",), "SOURCEA ? SRIA : A", "A"),
+    Fault(("TRELLIS_IO",), ' || DATAMUX_ODDR == "IOLDO"', ""),
+    Fault(("TRELLIS_IO",), 'TRIMUX_TSREG == "IOLTO" ? IOLTO : T', "T"),
+    Fault(("TRELLIS_IO",), 'DIR == "INPUT" ? 1\'b1 : ', ""),
+    Fault(("IOLOGIC",), "assign IOLDO = CLK ? high : low;", "assign IOLDO = CLK ? low : high;"),
+    Fault(("IOLOGIC",), "assign IOLTO = off;", "assign IOLTO = TSDATA0;"),
+    Fault(("IOLOGIC",), "assign INFF = in;", "assign INFF = PADDI;"),
+    Fault(("EHXPLLL",), "assign LOCK = cycles[4];", "assign LOCK = cycles[3];"),
+    Fault(("EHXPLLL",), "if (OFF) cycles <= 5'd0;\n    else if", "if"),
 )
 """At least one for every kind that has a model with a function of its own."""
 

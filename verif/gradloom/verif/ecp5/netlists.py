@@ -10,40 +10,40 @@ from typing import Any
 
 from gradloom.boards.build import synthesis_script
 from gradloom.contracts.config import Config
-from gradloom.rtl.emission import TOP, emit_verilog
+from gradloom.rtl.verilog import TOP, emit_verilog
+from gradloom.sim.netlist.cells import models
+from gradloom.sim.netlist.netlist_verilog import cell_counts, netlist_verilog
 from gradloom.sim.power_up import without_initial_values
 from gradloom.sim.rtl_device import DramModel, RtlDevice
 from gradloom.sim.verilate import alone, cache_folder
-from gradloom.verif.ecp5.cells import models
-from gradloom.verif.ecp5.netlist_verilog import cell_counts, netlist_verilog
 from gradloom.verif.synth import SynthError, yosys_path, yosys_version
 from gradloom.verif.synthesis.gates import Netlist, around
 
 __all__ = ["netlist_device", "netlist_files", "synthesised", "with_ecp5_netlist"]
 
 
-def synthesised(source: str, top: str) -> dict[str, Any]:
-    """Yosys' JSON of the netlist of module ``top`` of the Verilog ``source``; kept in the cache.
+def synthesised(source: str, top: str, kind: str = "v") -> dict[str, Any]:
+    """Yosys' JSON of the netlist of module ``top`` of ``source``, Verilog (``v``) or RTLIL (``il``); kept in the cache.
 
     Raises
     ------
     :exc:`SynthError`
         If Yosys is absent or fails.
     """
-    script = synthesis_script(["source.v"], top)
+    script = synthesis_script([f"source.{kind}"], top)
     key = hashlib.sha256("\n".join([yosys_version(), script, source]).encode()).hexdigest()
     path = cache_folder() / "ecp5" / f"{key[:32]}.json"
     with alone(path):
         if not path.is_file():
-            _synthesise(path, source, script, top)
+            _synthesise(path, f"source.{kind}", source, script, top)
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
-def _synthesise(path: Path, source: str, script: str, top: str) -> None:
+def _synthesise(path: Path, file: str, source: str, script: str, top: str) -> None:
     with tempfile.TemporaryDirectory(prefix="ecp5-", dir=path.parent) as name:
         folder = Path(name)
-        (folder / "source.v").write_text(source)
+        (folder / file).write_text(source)
         (folder / "top.ys").write_text(script)
         done = subprocess.run([yosys_path(), "-q", "top.ys"], cwd=folder, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
@@ -85,7 +85,7 @@ def with_ecp5_netlist(source: str, top: str) -> tuple[str, list[Netlist]]:
     ------
     :exc:`SynthError`
         As for :func:`synthesised`.
-    :exc:`~gradloom.verif.ecp5.netlist_verilog.NetlistError`
+    :exc:`~gradloom.sim.netlist.netlist_verilog.NetlistError`
         If a cell has no model.
     """
     design, name = synthesised(source, top), f"{top}_cells"

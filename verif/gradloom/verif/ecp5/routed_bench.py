@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from gradloom.contracts.frame_format import Kind, bit_step
 from gradloom.host.link.frames import encode, read_request, write_request
 from gradloom.sim.link.link_device import CLOCK
-from gradloom.verif.ecp5.cells import models
-from gradloom.verif.ecp5.routing import ROUTED_FAULTS
+from gradloom.sim.netlist.cells import models
 from gradloom.verif.ecp5.small_board import CONFIG, MEMORY_BYTES
 from gradloom.verif.ecp5.verilated import run_bench
 from gradloom.verif.link.board_model import BoardModel, MemoryBackend
@@ -111,14 +110,14 @@ _CALM = 150
 """Cycles without a byte after which no answer comes any more."""
 
 
-def run_beside_rtl(rtl: str, module: str, netlist: str, items: Sequence[int]) -> list[Outcome]:
-    """Feed ``items`` (:func:`traffic`) to the RTL's ``module`` and to a netlist with faults (module ``routed_cells``): first as it
-    is, then with each fault alone."""
-    bits = len(ROUTED_FAULTS)
+def run_beside_rtl(rtl: str, module: str, netlist: str, items: Sequence[int], faults: int) -> list[Outcome]:
+    """Feed ``items`` (:func:`traffic`) to the RTL's ``module`` and to a netlist with so many faults (module ``routed_cells``):
+    first as it is, then with each fault alone."""
     text = _BENCH.format(last=len(items) - 1, calm=_CALM, instances="\n".join([
-        _instance(module, "rtl"), _instance("routed_cells", "routed", f", .fault(fault[{bits - 1}:0])")]))
+        _instance(module, "rtl"), _instance("routed_cells", "routed", f", .fault(fault[{faults - 1}:0])")]))
     logs = run_bench("\n".join([text, rtl, netlist, *models().values()]), "bench",
-                     {"items.hex": "".join(f"{item:x}\n" for item in items)}, [f"+fault={(1 << n) >> 1}" for n in range(bits + 1)])
+                     {"items.hex": "".join(f"{item:x}\n" for item in items)},
+                     [f"+fault={(1 << n) >> 1}" for n in range(faults + 1)])
     found = []
     for log in logs:
         (cycles, different), = re.findall(r"^CYCLES (\d+) DIFFERENT (\d+)$", log, re.MULTILINE)

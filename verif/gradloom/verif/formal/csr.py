@@ -54,16 +54,16 @@ class CsrSpec(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         dut = self.design.Csr(self.config)
-        opened = ("write_address", "data", "strobes", "decoded", "known", "always", "address", "wait", "latch", "taken", "given",
-                  "permitted", "part0", "part1", "part2", "part3", "part4")
+        opened = ("write_address", "data", "strobes", "decoded", "known", "always", "address", "wait", "latch", "taken",
+                  "permitted_then", "permitted", "part0", "part1", "part2", "part3", "part4")
         (self.write_address, self.data, self.strobes, self.decoded, self.known, self.always,
          self.read_address, self.wait, self.latch, self.taken, self.given, self.permitted,
          *self.parts) = add_opened(m, platform, dut, *opened)
         m.d.comb += [
             *(getattr(dut, f"s_axil_{name}").eq(getattr(self, name)) for name in _LITE),
-            *(getattr(dut, name).eq(getattr(self, name)) for name in _SIDE),
-            *(dut.totals[n].eq(value) for n, value in enumerate(self.totals)),
-            dut.base_at[0].eq(self.watched), dut.base_at[1].eq(self.base_at),
+            *(port.eq(getattr(self, name)) for name, port in self._side(dut).items()),
+            *(dut.counters.totals[n].eq(value) for n, value in enumerate(self.totals)),
+            dut.bases.at[0].eq(self.watched), dut.bases.at[1].eq(self.base_at),
             Assume(~ResetSignal()),
             # The Sequencer writes while a program runs, and then only.
             Assume(self.running | ~(self.loop | self.base_write | self.hyper_write)),
@@ -91,12 +91,12 @@ class CsrSpec(wiring.Component):
         indexed = [register(name).offset >> 2 for name in ("EXP_INDEX", "EXP_VALUE", "PERF_INDEX", "PERF_HIGH")]
         m.d.comb += Assume(~(written & read & Cat(w_address == index for index in indexed).any()))
         plain = {entry.name.lower(): kept[entry.name] for entry in REGISTERS if entry.stored}
-        plain |= {"step": kept["STEP"], "irq_enable": kept["IRQ"], "exp_tid": kept["EXP_INDEX"],
-                  "perf_tag": kept["PERF_INDEX"][:16], "perf_table": kept["PERF_INDEX"][16:],
-                  "lm": kept["HYPER"][:8], "momentum": kept["HYPER"][8:16],
-                  "decay_off": kept["HYPER"][16]}
+        plain |= {"step": kept["STEP"], "irq_enable": kept["IRQ"]}
         m.d.comb += [*(Assert(getattr(dut, name) == value) for name, value in plain.items()),
-                     Assert(dut.base[0] == base), Assert((self.base_at != self.watched) | (dut.base[1] == base))]
+                     Assert(dut.scale.tid == kept["EXP_INDEX"]), Assert(dut.counters.tag == kept["PERF_INDEX"][:16]),
+                     Assert(dut.counters.table == kept["PERF_INDEX"][16:]), Assert(dut.hyper.lm == kept["HYPER"][:8]),
+                     Assert(dut.hyper.momentum == kept["HYPER"][8:16]), Assert(dut.hyper.decay_off == kept["HYPER"][16]),
+                     Assert(dut.bases.read[0] == base), Assert((self.base_at != self.watched) | (dut.bases.read[1] == base))]
         if self.cover:
             wrote = Signal()
             m.d.sync += wrote.eq(wrote | (written & (w_address == self._base_address)))
@@ -105,6 +105,13 @@ class CsrSpec(wiring.Component):
                 Cover(dut.s_axil_bvalid & (dut.s_axil_bresp == _SLVERR)), Cover(dut.s_axil_rvalid & (dut.s_axil_rresp == _SLVERR)),
             ]
         return m
+
+    @staticmethod
+    def _side(dut: wiring.Component) -> dict[str, Value]:
+        """The ports towards the machine, by the names of this specification's inputs."""
+        bundled = {"base_write": dut.bases.write, "base_index": dut.bases.index, "base_value": dut.bases.value,
+                   "hyper": dut.hyper_word, "exp_e": dut.scale.e, "stat": dut.scale.stat, "perf_value": dut.counters.value}
+        return {name: bundled[name] if name in bundled else getattr(dut, name) for name in _SIDE}
 
     @property
     def _base_address(self) -> Value:
@@ -151,8 +158,8 @@ class CsrSpec(wiring.Component):
         m.d.comb += [
             Assert(dut.start == (at("CONTROL") & data[0] & ~self.running)), Assert(dut.abort == (at("CONTROL") & data[1])),
             Assert(~dut.start | (dut.clear == data[2])), Assert(dut.irq_acknowledge == (at("STATUS") & data[5])),
-            Assert(dut.exp_write == at("EXP_VALUE")), Assert(~dut.exp_write | (dut.exp_value == data[:16].as_signed())),
-            Assert(dut.stat_clear == at("STAT_LOW")),
+            Assert(dut.scale.write == at("EXP_VALUE")), Assert(~dut.scale.write | (dut.scale.value == data[:16].as_signed())),
+            Assert(dut.scale.clear == at("STAT_LOW")),
         ]
         return perform, address, data
 

@@ -14,9 +14,9 @@ from amaranth.lib.data import View
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.regmap import ErrorCode
-from gradloom.rtl.acore import lanes, prepare
+from gradloom.rtl.acore import lanes, scalar_stage
 from gradloom.rtl.acore.apu import ADD2, CODE2
-from gradloom.rtl.acore.planes import Beat
+from gradloom.rtl.acore.stream_address import Beat
 from gradloom.rtl.ccore import ccore
 from gradloom.rtl.delay import delayed
 from gradloom.verif.formal.free_parts import free, with_free_inputs
@@ -44,8 +44,8 @@ class CCoreFlagSpec(wiring.Component):
     By induction over two cycles.
     """
 
-    _PARTS = ("RowWalk", "ColumnWalk", "Feed", "WeightNetwork", "PsumControl", "SumControl", "Drain", "Wpu", "PsumStore",
-              "SumStore", "Windows", "Weights", "Gather")
+    _PARTS = ("RowSequencer", "ColumnSequencer", "InputNetwork", "WeightNetwork", "PsumControl", "PlaneSumControl", "Drain", "Wpu",
+              "Cluster", "WindowRegisters", "Gather")
 
     def __init__(self, design: types.ModuleType = ccore, *, cover: bool = False) -> None:
         self.design, self.cover = design, cover
@@ -57,11 +57,12 @@ class CCoreFlagSpec(wiring.Component):
             made = _with_free(stack, self.design, self._PARTS)
             dut = self.design.CCore(_CONFIG)
             told_inside, = add_opened(m, platform, dut, "faulted")
-        wpus, stores, (drain,) = made["Wpu"], made["PsumStore"], made["Drain"]
-        assert len(stores) == _CONFIG.clusters * _CONFIG.wpus and len(wpus) in (len(stores), len(stores) // 2)
+        wpus, clusters, (drain,) = made["Wpu"], made["Cluster"], made["Drain"]
+        units = _CONFIG.clusters * _CONFIG.wpus
+        assert len(clusters) == _CONFIG.clusters and len(wpus) in (units, units // 2)
         psum, wg = Signal(), Signal()
-        m.d.sync += [psum.eq(Cat(store.ovf for store in stores).any()), wg.eq(Cat(wpu.ovf for wpu in wpus).any())]
-        faults = [made[name][0].fault for name in ("Feed", "WeightNetwork", "PsumControl", "SumControl", "Drain")]
+        m.d.sync += [psum.eq(Cat(cluster.overflow for cluster in clusters).any()), wg.eq(Cat(wpu.ovf for wpu in wpus).any())]
+        faults = [made[name][0].fault for name in ("InputNetwork", "WeightNetwork", "PsumControl", "PlaneSumControl", "Drain")]
         told, code, idle = Signal(), Signal(8), Signal()
         # An illegal command is told when it is the oldest; its kind is the order's to keep, so the report is free to come.
         illegal = Cat(*faults, made["PsumControl"][0].clash).any()
@@ -92,15 +93,15 @@ class PrepareFlagSpec(wiring.Component):
     By induction over one cycle. An overflow comes while the scalars work, and they work for the command that is prepared only.
     """
 
-    def __init__(self, design: types.ModuleType = prepare, *, cover: bool = False) -> None:
+    def __init__(self, design: types.ModuleType = scalar_stage, *, cover: bool = False) -> None:
         self.design, self.cover = design, cover
         super().__init__({})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         with contextlib.ExitStack() as stack:
-            made = _with_free(stack, self.design, ("Scalars", "Setup"))
-            dut = self.design.Prepare(_CONFIG)
+            made = _with_free(stack, self.design, ("Scalars", "ShiftSetup"))
+            dut = self.design.ScalarStage(_CONFIG)
             add_opened(m, platform, dut)
         with_free_inputs(m, dut)
         overflow, busy = made["Scalars"][0].overflow, made["Scalars"][0].busy
@@ -140,7 +141,7 @@ class LanesFlagSpec(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         with contextlib.ExitStack() as stack:
-            _with_free(stack, self.design, ("Apu", "Outputs"))
+            _with_free(stack, self.design, ("Apu", "ResultWriter"))
             dut = self.design.Lanes(_CONFIG)
             sticky, begins, beat, bad, brought = add_opened(
                 m, platform, dut, "sticky", f"e_go_{CODE2}", f"e_beat_{CODE2}", f"bad_e5_{CODE2 - ADD2}", "e_fault")

@@ -63,10 +63,13 @@ class ScaleUnitSpec(wiring.Component):
         e_rows, stat_rows = (memory.rows for memory in memories)
         core_stat = memories[1]._reads[0][0].data
 
-        names = ("exp_en", "exp_tid", "stat_valid", "stat_tid", "stat_value", "start", "tid", "target", "f", "value",
-                 "clear", "host_tid", "host_write", "host_value", "host_clear")
-        m.d.comb += [getattr(dut, name).eq(getattr(self, name)) for name in names]
-        m.d.comb += [Value.cast(dut.op).eq(self.op), Assume(~ResetSignal()), Assume(self.op <= _ADD)]
+        bundles = ((dut.exponents, "exp", ("en", "tid")), (dut.statistics, "stat", ("valid", "tid", "value")),
+                   (dut.host, "host", ("tid", "write", "value", "clear")))
+        m.d.comb += [getattr(bundle, name).eq(getattr(self, f"{prefix}_{name}"))
+                     for bundle, prefix, names in bundles for name in names]
+        m.d.comb += [getattr(dut.request, name).eq(getattr(self, name))
+                     for name in ("start", "tid", "target", "f", "value", "clear")]
+        m.d.comb += [Value.cast(dut.request.op).eq(self.op), Assume(~ResetSignal()), Assume(self.op <= _ADD)]
 
         def known(tid: Value) -> Value:
             return (tid == 1) | (tid == 2)
@@ -100,9 +103,9 @@ class ScaleUnitSpec(wiring.Component):
         for t in (1, 2):
             with m.If(self.stat_valid & (self.stat_tid == t)):
                 m.d.sync += stat[t].eq(stat[t] | self.stat_value)
-            with m.If(dut.done & writes & (self.target == t)):
+            with m.If(dut.request.done & writes & (self.target == t)):
                 m.d.sync += e[t].eq(ended)
-            with m.If(dut.done & clears & (cleared == t)):
+            with m.If(dut.request.done & clears & (cleared == t)):
                 m.d.sync += stat[t].eq(0)
             with m.If(self.host_write & (self.host_tid == t)):
                 m.d.sync += e[t].eq(self.host_value)
@@ -113,8 +116,8 @@ class ScaleUnitSpec(wiring.Component):
         # The files. In the cycle of `done` they hold the operation's result already.
         for t in (1, 2):
             sent = Mux(update & (update_tid == t), update_value, 0)
-            after = dut.done & writes & (self.target == t)
-            empty = dut.done & clears & (cleared == t)
+            after = dut.request.done & writes & (self.target == t)
+            empty = dut.request.done & clears & (cleared == t)
             # SET may write its exponent while it waits to clear.
             early = (state == _WRITE) & setting & (self.target == t) & (e_rows[t] == self.value)
             m.d.comb += [Assert((e_rows[t] == Mux(after, ended, e[t])) | early),
@@ -122,7 +125,7 @@ class ScaleUnitSpec(wiring.Component):
                          Assert(~(update & (update_tid == t)) | (core_stat == stat_rows[t]))]
         m.d.comb += [Assert(e_rows[0] == 0), Assert(stat_rows[0] == 0), Assert(e[0] == 0), Assert(stat[0] == 0),
                      Assert(~update | known(update_tid)), Assert(state <= _DONE), Assert(busy == (state != _IDLE)),
-                     Assert(dut.done == (state == _DONE))]
+                     Assert(dut.request.done == (state == _DONE))]
         # An operation on its way: a statistic that was sent before it is in the file when it reads.
         length = Signal(7)
         for i in range(64):
@@ -131,7 +134,7 @@ class ScaleUnitSpec(wiring.Component):
         mine = update & (update_tid == cleared) & clears
         m.d.comb += [
             Assert(~mine | (state <= _READ)),
-            Assert((state != _WAIT) | ((dut.host_e == e_used) & (~scaling | (dut.host_stat == stat_used)))),
+            Assert((state != _WAIT) | ((dut.host.e == e_used) & (~scaling | (dut.host.stat == stat_used)))),
             Assert((state != _WRITE) | ((e_then == e_used) & (~scaling | (length_now == length)))),
         ]
         # It takes 5 cycles, and one more for each in which a statistic is on its way.
@@ -143,7 +146,7 @@ class ScaleUnitSpec(wiring.Component):
         self._terms(m, dut, e_used)
         self._reads(m, dut, e, stat, known, under_way & writes, update)
         if self.cover:
-            m.d.comb += [Cover(dut.done & scaling & (stat_used[40]) & (e_used == 5)),
+            m.d.comb += [Cover(dut.request.done & scaling & (stat_used[40]) & (e_used == 5)),
                          Cover((state == _WRITE) & update & clears & (update_tid != cleared)), Cover(mine)]
         return m
 
@@ -151,12 +154,12 @@ class ScaleUnitSpec(wiring.Component):
         """``value_out`` in the cycle of ``done`` and until the next operation."""
         out, there = Signal(signed(16)), Signal()
         result = Mux(self.clear, self.value - e_used, self.value + e_used)[:16].as_signed()
-        with m.If(dut.done & (self.op == _ADD)):
-            m.d.comb += Assert(dut.value_out == result)
+        with m.If(dut.request.done & (self.op == _ADD)):
+            m.d.comb += Assert(dut.request.result == result)
             m.d.sync += [out.eq(result), there.eq(1)]
         with m.Elif(self.start):
             m.d.sync += there.eq(0)
-        m.d.comb += Assert(~there | (dut.value_out == out))
+        m.d.comb += Assert(~there | (dut.request.result == out))
 
     def _reads(self, m: Module, dut: wiring.Component, e: Array, stat: Array, known: Callable, changing: Value,
                update: Value) -> None:
@@ -167,9 +170,9 @@ class ScaleUnitSpec(wiring.Component):
         with m.If(self.exp_en):
             # While an operation or the host changes an exponent, a read of it gives the old or the new one.
             m.d.sync += [sure.eq(~(changing & (self.exp_tid == self.target)) & ~self.host_write), value.eq(now)]
-        m.d.comb += Assert(~sure | (dut.exp_e == value))
+        m.d.comb += Assert(~sure | (dut.exponents.e == value))
         # The host asks for two cycles while nothing changes.
-        busy = self.start | self.stat_valid | self.host_write | self.host_clear | dut.done
+        busy = self.start | self.stat_valid | self.host_write | self.host_clear | dut.request.done
         quiet = [~busy]
         for i in range(2):
             quiet.append(_past(m, quiet[-1], f"quiet{i}"))
@@ -179,8 +182,8 @@ class ScaleUnitSpec(wiring.Component):
         m.d.comb += Assert(~(quiet[1] & update))
         with m.If(quiet[1] & quiet[2] & (asked[1] == asked[2])):
             tid = asked[1]
-            m.d.comb += [Assert(dut.host_e == Mux(known(tid), e[tid[:2]], 0)),
-                         Assert(~known(tid) | (dut.host_stat == stat[tid[:2]]))]
+            m.d.comb += [Assert(dut.host.e == Mux(known(tid), e[tid[:2]], 0)),
+                         Assert(~known(tid) | (dut.host.stat == stat[tid[:2]]))]
 
 
 def _past(m: Module, value: Value, name: str) -> Signal:

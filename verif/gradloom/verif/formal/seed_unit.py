@@ -49,15 +49,16 @@ class SeedUnitSpec(wiring.Component):
             state, h, base, base_valid, for_base, multiplicand, constant, digits, partial, product, multiplying = add_opened(
                 m, platform, dut, "fsm_state", "h", "base", "base_valid", "for_base", "multiplicand", "constant", "digits",
                 "partial", "product", "multiplying")
-        for name in ("begin", "run_seed", "step", "start", "tid", "read_en", "read_tid"):
-            m.d.comb += getattr(dut, name).eq(getattr(self, name))
+        m.d.comb += [dut.run_seed.eq(self.run_seed), dut.step.eq(self.step), dut.request.begin.eq(self.begin),
+                     dut.request.start.eq(self.start), dut.request.tid.eq(self.tid), dut.read.en.eq(self.read_en),
+                     dut.read.tid.eq(self.read_tid)]
 
         def past(value: Value, name: str) -> Signal:
             register = Signal(Value.cast(value).shape(), name=name)
             m.d.sync += register.eq(value)
             return register
 
-        running = past(self.start & ~dut.done, "running")
+        running = past(self.start & ~dut.request.done, "running")
         begun = Signal()
         m.d.sync += begun.eq(1)
         m.d.comb += [
@@ -130,15 +131,15 @@ class SeedUnitSpec(wiring.Component):
                         if under_way:
                             m.d.comb += Assert(digit == operand.word_select(left, 4) if left < 8 else 0)
         row, model, there = memories[0].row, Signal(32), Signal()
-        m.d.comb += [Assert(~there | (row == model)), Assert(dut.done == ((state == _THREE) & ready & ~for_base))]
-        with m.If(dut.done & (self.tid == self.follow)):
+        m.d.comb += [Assert(~there | (row == model)), Assert(dut.request.done == ((state == _THREE) & ready & ~for_base))]
+        with m.If(dut.request.done & (self.tid == self.follow)):
             m.d.sync += [model.eq(mixed), there.eq(1)]
             # The base is that of the step.
             m.d.comb += Assert(base_of == (self.run_seed + self.step)[:32])
         read, beyond, value = Signal(), Signal(), Signal(32)
         with m.If(self.read_en):
             m.d.sync += [read.eq((self.read_tid == self.follow) & there), beyond.eq(self.read_tid >= _TENSORS), value.eq(model)]
-        m.d.comb += [Assert(~read | (dut.read_value == value)), Assert(~beyond | (dut.read_value == 0))]
+        m.d.comb += [Assert(~read | (dut.read.value == value)), Assert(~beyond | (dut.read.value == 0))]
         if self.cover:
-            m.d.comb += Cover(dut.done & (self.tid > 1024))
+            m.d.comb += Cover(dut.request.done & (self.tid > 1024))
         return m

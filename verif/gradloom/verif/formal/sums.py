@@ -10,7 +10,7 @@ from amaranth.hdl import Array, Assert, Assume, Cat, Cover, Module, Mux, ResetSi
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
-from gradloom.rtl.ccore import magnitude, pe, psum
+from gradloom.rtl.ccore import abs_accumulator, pe, psum
 from gradloom.verif.formal.inside import add_opened
 from gradloom.verif.formal.register_memory import RegisterMemory, replaced
 
@@ -35,14 +35,14 @@ class MagnitudeSpec(wiring.Component):
 
     WIDTH = 36
 
-    def __init__(self, design: types.ModuleType = magnitude, *, cover: bool = False) -> None:
+    def __init__(self, design: types.ModuleType = abs_accumulator, *, cover: bool = False) -> None:
         self.design, self.cover = design, cover
         shape = signed(self.WIDTH)
         super().__init__({"a": In(shape), "c": In(shape), "second": In(1), "open": In(1), "add": In(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        dut = self.design.Magnitude(self.WIDTH)
+        dut = self.design.AbsAccumulator(self.WIDTH)
         inside = add_opened(m, platform, dut, "a_reg", "c_reg", "second_reg", "fresh", "negative")
         for name in ("a", "c", "second", "open", "add"):
             m.d.comb += getattr(dut, name).eq(getattr(self, name))

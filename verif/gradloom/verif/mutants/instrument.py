@@ -1,10 +1,10 @@
 """Put mutants into whatever Amaranth elaborates: the tests, benches and proofs need no change.
 
-:func:`install` hooks ``Module.elaborate``. What is elaborated for Verilog (:func:`gradloom.rtl.emit.convert`) holds every mutant
-of the list, and a module of three lines reads at run time, from the environment variable :data:`NUMBER`, which of them is active:
-one build serves them all. It also tells, in the file that :data:`REACHED` names, which mutants have made a difference where they
-stand: a test passes with any other without being run; whole machines have a build of their own for that (:func:`tell`). What is
-elaborated for Amaranth's simulator or a proof holds the active mutant alone.
+:func:`install` hooks ``Module.elaborate``. What is elaborated for Verilog (:func:`gradloom.rtl.shared_module.convert`) holds every
+mutant of the list, and a module of three lines reads at run time, from the environment variable :data:`NUMBER`, which of them is
+active: one build serves them all. It also tells, in the file that :data:`REACHED` names, which mutants have made a difference
+where they stand: a test passes with any other without being run; whole machines have a build of their own for that
+(:func:`tell`). What is elaborated for Amaranth's simulator or a proof holds the active mutant alone.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from amaranth.hdl import Fragment, Instance, Module, ResetSignal, Signal, Value
 from amaranth.hdl._ast import Assign, Concat, Const, Statement, Switch, _StatementList
 
 import gradloom.contracts.config
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.sim import verilog
 from gradloom.verif.mutants import operators
 
@@ -156,7 +156,7 @@ def _hook() -> None:
     if _state.installed:
         return
     _state.installed = True
-    elaborate, convert = Module.elaborate, emit.convert
+    elaborate, convert = Module.elaborate, shared_module.convert
 
     def elaborate_mutated(self: Module, platform: object) -> Fragment:
         fragment = elaborate(self, platform)
@@ -165,7 +165,7 @@ def _hook() -> None:
             try:
                 _Body(owner).rewrite(fragment)
             except Exception as error:
-                if emit.current_library() is not None or not _state.number:
+                if shared_module.current_library() is not None or not _state.number:
                     raise
                 print(f"ERROR invalid mutant: {error!r}", flush=True)
                 os._exit(INVALID)
@@ -176,7 +176,7 @@ def _hook() -> None:
         return "\n".join((text, _SELECTOR, _teller(name))) if " gradloom_mutant " in text else text
 
     Module.elaborate = elaborate_mutated  # type: ignore[method-assign]
-    emit.convert = convert_mutated
+    shared_module.convert = convert_mutated
 
     digest = verilog._digest
 
@@ -249,11 +249,11 @@ class _Body:
             for place, found in self.places.items():
                 for n, variants in enumerate(found):
                     _state.listener(place, n, variants)
-        if emit.current_library() is None and REACHED in os.environ:
+        if shared_module.current_library() is None and REACHED in os.environ:
             with Path(os.environ[REACHED]).open("a") as file:  # a simulator of Amaranth's does not tell
                 file.writelines(f"{number}\n" for number, _ in _state.by_owner.get(self.owner, ()))
         active = [(number, mutant) for number, mutant in _state.by_owner.get(self.owner, ())
-                  if emit.current_library() is not None or number == _state.number]
+                  if shared_module.current_library() is not None or number == _state.number]
         for number, mutant in active:
             found = self.places.get(mutant.place, [])
             if not found:
@@ -269,7 +269,7 @@ class _Body:
         self.recording = False
         self.seen.clear()
         self.registers.clear()
-        if emit.current_library() is not None:
+        if shared_module.current_library() is not None:
             self.selector = Signal(16, name="mutant")
         for domain, statements in original.items():
             fragment.statements[domain] = self._statements(statements, domain)

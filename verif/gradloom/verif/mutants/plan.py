@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gradloom.contracts.config import Config
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.accelerator import Accelerator
 from gradloom.verif.checkout import ROOT
 from gradloom.verif.configs import machine_config
@@ -23,6 +23,14 @@ TOTAL, FIRST, LEAST = 1200, 300, 10
 """Mutants in all, in the first run, and at least of every module (fewer only if it has fewer)."""
 CONFIGS = ("nano", "small", "channels", "laps", "ulx3s", "post-shift", "turns", "cells")
 """Machines whose statements count; a statement belongs to the first that has it."""
+DRAWN_AS = {
+    "acore/result_writer.py": "acore/outputs.py", "acore/scalar_stage.py": "acore/prepare.py",
+    "acore/shift_setup.py": "acore/setup.py", "acore/stream_address.py": "acore/planes.py",
+    "ccore/abs_accumulator.py": "ccore/magnitude.py", "ccore/column_sequencer.py": "ccore/colwalk.py",
+    "ccore/input_network.py": "ccore/feed.py", "ccore/plane_l1_sums.py": "ccore/psum_sums.py",
+    "ccore/row_sequencer.py": "ccore/rowwalk.py", "ccore/window_registers.py": "ccore/operands.py",
+    "memory_path/strided_address.py": "memory_path/runs.py", "sequencer/control_commands.py": "sequencer/own_commands.py"}
+"""Files whose name is not the one under which the sample was drawn: a new name alone draws nothing anew."""
 PLAN = ROOT / "docs" / "results" / "mutants" / "plan.jsonl"
 """The committed sample, in the order of the runs."""
 
@@ -51,7 +59,7 @@ def statements(configs: Iterable[str] = CONFIGS) -> Found:
         here: dict[Place, list[list[tuple[str, str]]]] = {}
 
         with listening(functools.partial(_keep, here)):
-            emit.convert(functools.partial(Accelerator, machine(config)), "gradloom")
+            shared_module.convert(functools.partial(Accelerator, machine(config)), "gradloom")
         for place, instances in here.items():
             if place not in found and any(instances):
                 found[place] = (config, instances)
@@ -70,19 +78,24 @@ def _hash(*of: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(of).encode()).digest()[:8], "big")
 
 
+def _drawn_as(file: str) -> str:
+    return DRAWN_AS.get(file, file)
+
+
 def _draw(found: Found, places: list[Place], count: int, seed: int) -> list[Mutant]:
     """``count`` mutants of one module: each statement once, in a random order, before any comes again."""
     texts = {place: (RTL / place.file).read_text().splitlines()[place.line - 1].strip() for place in places}
-    owners = {place: place.owner.rsplit(":", 1)[0] for place in places}
+    owners = {place: _drawn_as(place.owner.rsplit(":", 1)[0]) for place in places}
     # By text, not by line number, so that an edit elsewhere in the file leaves the sample alone.
-    order = sorted(places, key=lambda place: (_hash(seed, place.file, owners[place], texts[place]), place.owner, place.line))
+    order = sorted(places, key=lambda place: (
+        _hash(seed, _drawn_as(place.file), owners[place], texts[place]), place.owner, place.line))
     chosen: dict[str, Mutant] = {}
     for turn in range(8):
         for place in order:
             if len(chosen) == count:
                 return list(chosen.values())
             config, instances = found[place]
-            key = (seed, place.file, owners[place], texts[place], turn)
+            key = (seed, _drawn_as(place.file), owners[place], texts[place], turn)
             instance = _hash("instance", *key) & 0xFFFF
             variants = instances[instance * len(instances) >> 16]
             if not variants:

@@ -13,8 +13,8 @@ from amaranth.hdl import Cat, Module, ResetSignal, Signal, Value
 from amaranth.lib.data import View
 
 from gradloom.contracts.isa import Opcode, Source
-from gradloom.rtl.acore.planes import Beat
 from gradloom.rtl.acore.poolwalk import Tap
+from gradloom.rtl.acore.stream_address import Beat
 from gradloom.rtl.command import decode
 from gradloom.rtl.delay import delayed
 
@@ -132,16 +132,17 @@ def _later_than_reset(cycles: int) -> Expression:
     return expression
 
 
-_WALKED = "a walk steps behind a start only, and before it nobody looks where it stands (PlaneWalk, PoolWalk; states of Sweep)"
+_WALKED = ("a walk steps behind a start only, and before it nobody looks where it stands (PlaneAddressGenerator, PoolWalk; states "
+           "of Sweep)")
 SURROUNDINGS: dict[str, tuple[Surroundings, ...]] = {
     "acore/buffers.py": (Surroundings(
         "a beat is taken exactly two cycles after it was asked for, from a memory that there is (StoreBus; Storer refuses others)",
         promised=_source_that_exists(0), seen={"store__0__data": _cycles_behind("store__0__en", 2)}),),
     "acore/first_pass.py": (Surroundings(
-        "every beat has its first lane (StreamWalk), and where there is none nothing is added: the lanes are 0, and a sum that "
-        "begins anew there does so again with the next beat, before it is looked at (ChannelSums; ready of FirstPass)",
+        "every beat has its first lane (StreamAddressGenerator), and where there is none nothing is added: the lanes are 0, and a "
+        "sum that begins anew there does so again with the next beat, before it is looked at (ChannelSums; ready of FirstPass)",
         promised=_first_lane, seen={"add": _beat_to_add}),),
-    "acore/planes.py": (Surroundings(_WALKED, promised=_steps_behind_a_start, seen={"idx": _started}),),
+    "acore/stream_address.py": (Surroundings(_WALKED, promised=_steps_behind_a_start, seen={"idx": _started}),),
     "acore/pool.py": (Surroundings(
         "a window's value counts in the one cycle that follows its last tap by POOL_LATENCY, its index a cycle later (Pool)",
         seen={"value": _behind_the_last_tap(1), "index": _behind_the_last_tap(2)}),),
@@ -149,15 +150,15 @@ SURROUNDINGS: dict[str, tuple[Surroundings, ...]] = {
     "acore/softmax.py": (Surroundings(
         "what the rounder takes counts with what says that it is valid, a quotient or a logit (error_valid of Softmax), an address "
         "of output A with its enable",
-        seen={"g": _error_of_a_class, "oa_addr": _with("oa_we")}),),
+        seen={"g": _error_of_a_class, "oa__addr": _with("oa__we")}),),
     "acore/tail.py": (Surroundings(
         "words are read of a command that was taken (Tail)", seen={"at": _since("take")}),),
     "memory_path/loader.py": (Surroundings(
         "the load bus counts with valid (LoadBus)", seen={"bus__addr": _with("bus__valid")}),),
     "registers/counters.py": (Surroundings(
-        "perf_value is read two cycles after its index changed (Counters); an answer of the registers takes three from reset on "
+        "read.value is read two cycles after its index changed (Counters); an answer of the registers takes three from reset on "
         "(READ_WAIT)",
-        seen={"perf_value": _later_than_reset(1)}),),
+        seen={"read__value": _later_than_reset(1)}),),
     "sequencer/program_fetch.py": (Surroundings(
         "a response comes to a request only, and a request behind a jump; its ready counts with valid, as the data of a FIFO count "
         "with w_en (ProgramFetch, proof of the read manager's data)",

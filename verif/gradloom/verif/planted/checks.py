@@ -30,16 +30,16 @@ FAULTS = (
     ),
     Fault(
         "a flip-flop without a reset is always in reset",
-        "verif/gradloom/verif/ecp5/cells.py",
+        "sim/gradloom/sim/netlist/cells.py",
         'open={"LSR": "0"}',
         "open={}",
-        f"{_TESTS}/verif/ecp5/test_netlist_verilog.py::test_open_inputs_read_1_but_a_reset",
+        f"{_TESTS}/sim/netlist/test_netlist_verilog.py::test_open_inputs_read_1_but_a_reset",
     ),
     Fault(
         "a block RAM that both ports write passes for one that has a model",
-        "verif/gradloom/verif/ecp5/cells.py",
+        "sim/gradloom/sim/netlist/cells.py",
         'zero=("WEB",), ',
         "",
-        f"{_TESTS}/verif/ecp5/test_netlist_verilog.py::test_what_has_no_model_is_refused",
+        f"{_TESTS}/sim/netlist/test_netlist_verilog.py::test_what_has_no_model_is_refused",
     ),
 )

@@ -101,10 +101,10 @@ FAULTS = (
     ),
     Fault(
         "loops count 11 bits",
-        f"{_RTL}/memory_path/runs.py",
+        f"{_RTL}/memory_path/strided_address.py",
         'Signal(16, name=f"count{level}"',
         'Signal(11, name=f"count{level}"',
-        f"{_TESTS}/rtl/memory_path/test_runs.py::test_counter",
+        f"{_TESTS}/rtl/memory_path/test_strided_address.py::test_counter",
     ),
     Fault(
         "stores end in successive cycles",
@@ -126,5 +126,19 @@ FAULTS = (
         "~report.failed & ~bad_response & ~self.flush)",
         "~report.failed & ~bad_response)",
         f"{_TESTS}/formal/test_formal_write_manager.py::test_data",
+    ),
+    Fault(
+        "a port of 32 bits for narrow beats holds data back until their address is taken",
+        f"{_RTL}/axi32.py",
+        "writes.ready.eq(free)",
+        "writes.ready.eq(self.port.aw.valid & self.port.aw.ready)",
+        f"{_TESTS}/rtl/test_axi32.py::test_a_subordinate_may_wait_for_write_data",
+    ),
+    Fault(
+        "a port of 32 bits for narrow beats drops the response of a write",
+        f"{_RTL}/axi32.py",
+        '("b", ("resp",))',
+        '("b", ())',
+        f"{_TESTS}/rtl/test_axi32.py::test_signals_that_pass_the_widener_by",
     ),
 )

@@ -11,8 +11,8 @@ FAULTS = (
     Fault(
         "delayed scale is off by one",
         f"{_RTL}/sequencer/scale_unit.py",
-        "e_then + length_now - self.f - 13",
-        "e_then + length_now - self.f - 12",
+        "e_then + length_now - request.f - 13",
+        "e_then + length_now - request.f - 12",
         f"{_TESTS}/rtl/sequencer/test_scale_unit.py::test_scale_follows_the_rule_for_random_statistics",
     ),
     Fault(
@@ -53,20 +53,20 @@ FAULTS = (
     Fault(
         "of several faults in one cycle all count",
         f"{_RTL}/registers/control.py",
-        "first.eq(found & ~(found - 1))",
-        "first.eq(found)",
+        "first.eq(raised & ~(raised - 1))",
+        "first.eq(raised)",
         f"{_TESTS}/rtl/registers/test_control.py::test_of_several_faults_in_one_cycle_the_first_counts",
     ),
     Fault(
         "EXPSET never clears a statistic",
-        f"{_RTL}/sequencer/own_commands.py",
-        "ports.scale_clear.eq(expset.clear)",
-        "ports.scale_clear.eq(0)",
+        f"{_RTL}/sequencer/control_commands.py",
+        "ports.scale.clear.eq(expset.clear)",
+        "ports.scale.clear.eq(0)",
         f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_expset_clears_the_statistic_if_it_is_told_to",
     ),
     Fault(
         "hyperparameters are those of the step modulo 256",
-        f"{_RTL}/sequencer/own_commands.py",
+        f"{_RTL}/sequencer/control_commands.py",
         "(ports.step << 4)",
         "(ports.step[:8] << 4)",
         f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_the_entry_of_a_step_is_at_16_times_its_number",
@@ -74,15 +74,15 @@ FAULTS = (
     Fault(
         "a clear is lost beside a statistic of another tensor",
         f"{_RTL}/sequencer/scale_unit.py",
-        "with m.If(~self.clear | ~update):",
+        "with m.If(~request.clear | ~update):",
         "with m.If(1):",
         f"{_TESTS}/rtl/sequencer/test_scale_events.py::test_a_clear_waits_for_a_free_cycle_of_the_statistics",
     ),
     Fault(
         "seeds are those of the tensor number modulo 256",
         f"{_RTL}/sequencer/seed_unit.py",
-        "multiply(0, self.tid, 12)",
-        "multiply(0, self.tid[:8], 12)",
+        "multiply(0, request.tid, 12)",
+        "multiply(0, request.tid[:8], 12)",
         f"{_TESTS}/rtl/sequencer/test_scale_events.py::test_seeds_of_all_numbers_beside_reads_of_others",
     ),
     Fault(
@@ -143,14 +143,14 @@ FAULTS = (
     ),
     Fault(
         "hyperparameters behind the window are read",
-        f"{_RTL}/sequencer/own_commands.py",
+        f"{_RTL}/sequencer/control_commands.py",
         "address[3:] >= ports.window_limit[3:]",
         "address[3:] > ports.window_limit[3:]",
         f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_defects_of_a_program_are_told_by_code_and_place",
     ),
     Fault(
         "hyperparameters outside the window are asked for if the program is halted just then",
-        f"{_RTL}/sequencer/own_commands.py",
+        f"{_RTL}/sequencer/control_commands.py",
         "with m.If(self.refused):\n            program.read(m, 0, 0)",
         "with m.If(self.refused & ~ports.halt):\n            program.read(m, 0, 0)",
         f"{_TESTS}/rtl/sequencer/test_sequencer.py::test_a_halt_beside_a_table_outside_the_window_lets_nothing_out",

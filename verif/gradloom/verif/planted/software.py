@@ -162,4 +162,18 @@ FAULTS = (
         'unequal = (device != golden) & (name != "xhat")',
         f"{_TESTS}/host/devices/test_session_golden.py::test_flipped_tensors_are_told_by_name",
     ),
+    Fault(
+        "SystemRDL tells of no register that its writes need an idle machine",
+        "rtl/gradloom/contracts/regmap_systemrdl.py",
+        "_WRITES_NEED_IDLE = (Access.IDLE, Access.RW_IDLE)",
+        "_WRITES_NEED_IDLE = ()",
+        f"{_TESTS}/contracts/test_regmap_systemrdl.py::test_every_register_reads_back",
+    ),
+    Fault(
+        "the core of a packaged machine has the ports of 16 bits",
+        f"{_HOST}/commands/verilog_command.py",
+        "        top = TOP32\n",
+        "        top = TOP\n",
+        f"{_TESTS}/host/test_fusesoc.py::test_targets",
+    ),
 )

@@ -1,8 +1,8 @@
 """The emitted Verilog of a machine as a tree of modules, cut into parts that are synthesised one by one.
 
 A machine of 1728 MACs is too large for one run of Yosys. Every repeated component is one module already
-(:mod:`gradloom.rtl.emit`), so each is synthesised once, with the parts below it as black boxes, and counted as often as it is
-instantiated.
+(:mod:`gradloom.rtl.shared_module`), so each is synthesised once, with the parts below it as black boxes, and counted as often as it
+is instantiated.
 """
 
 import dataclasses

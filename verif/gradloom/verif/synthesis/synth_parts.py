@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from gradloom.contracts.config import PRESETS, Config
 from gradloom.contracts.engines import units
 from gradloom.contracts.isa import Engine
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.acore import ACore
 from gradloom.rtl.acore.align import Align, Shifter
 from gradloom.rtl.acore.apu import Apu
@@ -23,15 +23,14 @@ from gradloom.rtl.acore.scalars import Scalars
 from gradloom.rtl.acore.softmax import Softmax
 from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.ccore.drain import Drain
-from gradloom.rtl.ccore.feed import Feed
+from gradloom.rtl.ccore.input_network import InputNetwork
 from gradloom.rtl.ccore.mac import Mac
-from gradloom.rtl.ccore.operands import Weights, Windows
 from gradloom.rtl.ccore.pe import Pe
 from gradloom.rtl.ccore.psum import PsumStore
 from gradloom.rtl.ccore.weight_network import WeightNetwork
+from gradloom.rtl.ccore.window_registers import WeightRegisters, WindowRegisters
 from gradloom.rtl.ccore.wpu import Wpu
 from gradloom.rtl.command import head_words
-from gradloom.rtl.emission import TOP, emit_verilog
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.rtl.memory_path.axi_write import WriteManager
 from gradloom.rtl.memory_path.loader import Loader
@@ -46,6 +45,7 @@ from gradloom.rtl.sequencer.seed_unit import SeedUnit
 from gradloom.rtl.sequencer.semaphores import Semaphores
 from gradloom.rtl.sequencer.sequencer import Sequencer
 from gradloom.rtl.sequencer.tails import Tails
+from gradloom.rtl.verilog import TOP, emit_verilog
 
 __all__ = ["MACHINES", "PARTS", "Decoder", "Part", "component_part", "machine_part"]
 
@@ -83,7 +83,7 @@ class Part:
 
 def component_part(name: str, build: Callable[[], wiring.Component], *, top: str = "part") -> Part:
     """A part that is a component."""
-    return Part(name=name, top=top, emit=lambda: emit.convert(build, top))
+    return Part(name=name, top=top, emit=lambda: shared_module.convert(build, top))
 
 
 def machine_part(config: Config) -> Part:
@@ -109,14 +109,14 @@ def _parts() -> list[Part]:
         part(f"MAC {mac}", Mac, mac)
         part(f"PE {mac}", Pe, mac)
     for config in (ulx3s, post_shift):
-        part(f"windows G=4 {config.mac}", Windows, config)
-        part(f"weights G=4 {config.mac}", Weights, config)
+        part(f"windows G=4 {config.mac}", WindowRegisters, config)
+        part(f"weights G=4 {config.mac}", WeightRegisters, config)
         part(f"WPU G=4 {config.mac}", Wpu, config)
     for config in (nano, ulx3s):
         part(f"partial-sum store {config.name}", PsumStore, config)
-        part(f"feed {config.name}", Feed, config)
+        part(f"feed {config.name}", InputNetwork, config)
         part(f"weight network {config.name}", WeightNetwork, config)
-    part("drain ulx3s", Drain, ulx3s, latency=Feed.LATENCY + Wpu.SNAP_LATENCY)
+    part("drain ulx3s", Drain, ulx3s, latency=InputNetwork.LATENCY + Wpu.SNAP_LATENCY)
     part("C-Core nano", CCore, nano)
     part("C-Core small", CCore, small)
     part("APU nano", Apu, nano)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gradloom.contracts.config import Config
-from gradloom.rtl.emission import TOP
+from gradloom.rtl.verilog import TOP
 
 if TYPE_CHECKING:
     from gradloom.verif.synth_xc7 import Part

@@ -17,7 +17,7 @@ from gradloom.host.devices.opening import STEPS_PER_START
 from gradloom.host.devices.runner import compile_programs
 from gradloom.host.files import UserError
 from gradloom.models.network import load_network
-from gradloom.rtl import emission
+from gradloom.rtl import verilog
 from gradloom.verif.checkout import DOCS
 
 
@@ -74,13 +74,15 @@ def test_batch_and_steps():
 
 
 def test_verilog(tmp_path, monkeypatch):
-    monkeypatch.setattr(emission, "emit_verilog", lambda config: {"gradloom.v": f"// {config.name}\n"})
+    monkeypatch.setattr(verilog, "emit_verilog", lambda config: {"gradloom.v": f"// {config.name}\n"})
     files = api.verilog(PRESETS["nano"], tmp_path / "v")
     assert [file.name for file in files] == ["config.json", "gradloom.v", "gradloom_registers.h", "registers.json",
                                              "registers.md"]
     assert files[1].read_text() == "// nano\n"
     with pytest.raises(api.UserError, match="exists already"):
         api.verilog("nano", str(tmp_path / "v"))
+    more = api.verilog("small", tmp_path / "p", package=True)
+    assert {file.name for file in more} - {file.name for file in files} == {"gradloom.core", "registers.rdl"}
 
 
 def test_devices(monkeypatch):
@@ -93,9 +95,9 @@ def test_devices(monkeypatch):
     monkeypatch.setattr(available, "check_tools", missing)
     monkeypatch.setattr(available, "check_emulator", no_torch)
     found = {device.name: device for device in api.devices()}
-    assert list(found) == ["golden", "rtl", "emulator", "emulator:cuda", "sim:ulx3s-85f", "ulx3s-85f"]
+    assert list(found) == ["golden", "rtl", "emulator", "emulator:cuda", "sim:ulx3s-85f", "netlist:ulx3s-85f", "ulx3s-85f"]
     assert found["golden"].ready and found["golden"].reason is None
-    for name in ("rtl", "sim:ulx3s-85f"):
+    for name in ("rtl", "sim:ulx3s-85f", "netlist:ulx3s-85f"):
         assert not found[name].ready
         assert found[name].reason == "the simulated hardware needs make, missing: apt-get install make"
     assert found["emulator"].reason == (

@@ -73,6 +73,7 @@ REFUSED = [
     ("compile", {"steps": 9}, "steps must lie in 1..8, the most of one start, not 9"),
     ("compile", {"config": None}, "config must be a Config, a preset's name or a TOML file, not None"),
     ("verilog", {"family": "xc8"}, "family must be 'any' or 'xc7', not 'xc8'"),
+    ("verilog", {"package": "yes"}, "package must be True or False, not 'yes'"),
     ("verilog", {"out": None}, "out must be a folder, not None"),
     ("verilog", {"out": "taken"}, "taken exists already: give a folder that does not, nothing is overwritten"),
     ("load_network", {"source": 3}, "network must be a name or a TOML file, not 3"),

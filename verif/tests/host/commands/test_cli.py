@@ -14,7 +14,7 @@ from gradloom.host.devices.device import MachineError
 from gradloom.host.runs.trainer import schedule
 from gradloom.models import atomic
 from gradloom.models.network import load_network
-from gradloom.rtl import emission
+from gradloom.rtl import verilog
 from gradloom.sim.simulation import ProtocolError
 from gradloom.verif.cli_desk import GOOD, TINY, refused, write_data
 
@@ -192,13 +192,17 @@ def test_verify_golden_against_itself(desk, capsys):
 
 def test_verilog_writes_a_new_folder_only(desk, capsys, monkeypatch):
     # Of both families it is the same text before their own blocks come in, which takes half a minute to make.
-    monkeypatch.setattr(emission, "emit_verilog", functools.cache(emission.emit_verilog))
+    monkeypatch.setattr(verilog, "emit_verilog", functools.cache(verilog.emit_verilog))
     assert cli.main(["verilog", "--config", "nano", "--out", "v"]) == 0
     names = {path.name for path in (desk / "v").iterdir()}
     assert {"registers.md", "registers.json", "gradloom_registers.h", "config.json"} < names
     assert any(name.endswith(".v") for name in names)
     assert cli.main(["verilog", "--config", "nano", "--family", "xc7", "--out", "v7"]) == 0
     assert [("DSP48E1 #(" in (desk / folder / "gradloom.v").read_text()) for folder in ("v", "v7")] == [False, True]
+    assert cli.main(["verilog", "--config", "nano", "--package", "--out", "p"]) == 0
+    added = {path.name for path in (desk / "p").iterdir()} - names
+    assert added == {"gradloom.core", "gradloom_axi32.v", "registers.rdl"}
+    assert all((desk / "p" / name).read_bytes() == (desk / "v" / name).read_bytes() for name in names)
     (desk / "shift.toml").write_text('base = "nano"\nmac = "post_shift"\n')
     refused(capsys, ["verilog", "--config", "shift.toml", "--family", "xc7", "--out", "w"], "leave --family out")
     (desk / "lattice.toml").write_text('base = "nano"\nfamily = "ecp5"\n')

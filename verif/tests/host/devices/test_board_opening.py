@@ -31,8 +31,8 @@ def test_names():
 @pytest.mark.parametrize(("name", "message"), [
     ("sim:ulx", f"there is no board 'ulx' to simulate: give sim: and one of {NAME}"),
     ("sim:", "there is no board '' to simulate"),
-    ("ulx", f"there is no device 'ulx': give one of rtl, golden, emulator, emulator:cuda, emulator:cuda:N, BOARD[:PORT] or "
-            f"sim:BOARD (boards: {NAME})")])
+    ("ulx", f"there is no device 'ulx': give one of rtl, golden, emulator, emulator:cuda, emulator:cuda:N, BOARD[:PORT], "
+            f"sim:BOARD or netlist:BOARD[:FOLDER] (boards: {NAME})")])
 def test_no_such_board(name, message):
     with pytest.raises(UserError) as told:
         device_name(name)

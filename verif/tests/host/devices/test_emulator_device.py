@@ -119,8 +119,8 @@ def test_devices_that_are_not_there(desk, monkeypatch, capsys):
         ("emulator:cuda:1", "cuda:1 is not there: PyTorch finds 1 CUDA device on this computer: "
                             "train on the CPU, or install a driver and a PyTorch that see the GPU"),
         ("emulator:tpu", "argument --device: there is no device 'emulator:tpu': "
-                         "give one of rtl, golden, emulator, emulator:cuda, emulator:cuda:N, BOARD[:PORT] or sim:BOARD "
-                         "(boards: ulx3s-85f): see gradloom train --help"),
+                         "give one of rtl, golden, emulator, emulator:cuda, emulator:cuda:N, BOARD[:PORT], sim:BOARD or "
+                         "netlist:BOARD[:FOLDER] (boards: ulx3s-85f): see gradloom train --help"),
     ):
         assert cli.main(["train", *COMMON, "--device", device, "--steps", "1", "--out", "run"]) == 2
         assert capsys.readouterr().err == f"gradloom: error: {message}\n" and not Path("run").exists()

@@ -197,7 +197,7 @@ def test_batches_that_do_not_fit_are_refused(x, y, message):
 def test_arguments_are_checked():
     for arguments, message in (
         ({"device": "gpu"}, "there is no device 'gpu': give one of rtl, golden, emulator, emulator:cuda, emulator:cuda:N, "
-         "BOARD[:PORT] or sim:BOARD (boards: ulx3s-85f)"),
+         "BOARD[:PORT], sim:BOARD or netlist:BOARD[:FOLDER] (boards: ulx3s-85f)"),
         ({"keep": 0}, "keep must be 1 or more steps, not 0"),
         ({"input_exponent": 200}, "input_exponent must lie in -64..127, not 200"),
     ):

@@ -42,9 +42,9 @@ def test_softmax_and_ucode_work_alone():
                 ctx.set(dut.port.cmd, head(words))
                 ctx.set(dut.port.slot, tails.put(words))
             # A RUN reads its two seeds one after the other.
-            if ctx.get(dut.seed_en) and not reading:
+            if ctx.get(dut.seeds.en) and not reading:
                 begun.append(len(faults))
-            reading = bool(ctx.get(dut.seed_en))
+            reading = bool(ctx.get(dut.seeds.en))
             if ctx.get(dut.port.done):
                 faults.append(ctx.get(dut.port.fault))
             if len(faults) == len(_EVERY_PAIR):

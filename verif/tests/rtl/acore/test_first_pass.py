@@ -9,7 +9,8 @@ from amaranth.hdl import Signal, Value
 from amaranth.sim import Simulator
 
 from gradloom.contracts.config import Config
-from gradloom.rtl.acore.first_pass import PLANE_BITS, TOTAL_BITS, ChannelSums, FirstPass
+from gradloom.rtl.acore.first_pass import ChannelSums, FirstPass
+from gradloom.rtl.acore.plane_ports import PLANE_BITS, TOTAL_BITS
 from gradloom.verif.inside import inside
 from gradloom.verif.plain_arith import decode
 
@@ -41,32 +42,32 @@ def test_sums(group, rival, channels, lanes):
             if not rng.randrange(40):
                 bases = {name: rng.randrange(2) for name in bases}
             reads = rng.random() < rival
-            ctx.set(dut.taken, reads)
+            ctx.set(dut.sweep.reads, reads)
             odd = {name: (base + offset) & 1 for name, base in bases.items()}
-            for name, parity in odd.items():
-                ctx.set(getattr(dut, f"{name}_odd"), parity)
+            ctx.set(dut.sweep.aa_odd, odd["aa"])
+            ctx.set(dut.sweep.ab_odd, odd["ab"])
             offset += reads
-            now = {name: ctx.get(getattr(dut, f"{name}_addr")) for name in memories}
+            now = {name: ctx.get(getattr(dut.reads, name).addr) for name in memories}
             await ctx.tick()
             for name, address in now.items():
                 # The address was issued in the cycle before; where the rival issued one of the same parity, its beat comes.
                 met = taken.get(name) == address & 1
-                ctx.set(getattr(dut, f"{name}_data"), memories[name][address % 128] ^ met * ones)
+                ctx.set(getattr(dut.reads, name).data, memories[name][address % 128] ^ met * ones)
             taken = odd if reads else {}
 
         async def check(expected) -> None:
             planes, totals = expected
             for turn in range(channels):
                 if channels > 1:
-                    ctx.set(dut.channel, turn)
-                    ctx.set(dut.total_channel, turn)
+                    ctx.set(dut.gradient_sums.channel, turn)
+                    ctx.set(dut.gradient_sums.total_channel, turn)
                 read = range(turn, group, channels)
                 for plane, sums in enumerate(planes):
-                    ctx.set(dut.plane, plane)
+                    ctx.set(dut.gradient_sums.plane, plane)
                     await cycle()
-                    assert [ctx.get(dut.sums[c]) for c in read] == [sums[c] for c in read]
+                    assert [ctx.get(dut.gradient_sums.sums[c]) for c in read] == [sums[c] for c in read]
                 for c in read:
-                    total = ctx.get(dut.totals[c])
+                    total = ctx.get(dut.gradient_sums.totals[c])
                     assert (total.product, total.kept, total.cut) == totals[c]
 
         previous = None
@@ -169,7 +170,8 @@ def test_large_sums_arrive_whole(group):
     fields = SimpleNamespace(**{name: Signal(width, name=name) for name, width in WIDTHS.items()})
     dut, rng = FirstPass(config, fields), random.Random(group)
     simulator = Simulator(dut)
-    planes, totals = inside(simulator, "plane", PLANE_BITS), inside(simulator, "totals", len(Value.cast(dut.totals[0])))
+    of = dut.gradient_sums
+    planes, totals = inside(simulator, "plane", PLANE_BITS), inside(simulator, "totals", len(Value.cast(of.totals[0])))
     widths = {"product": TOTAL_BITS, "kept": 38, "cut": 38}
 
     async def bench(ctx):
@@ -191,8 +193,8 @@ def test_large_sums_arrive_whole(group):
             await ctx.tick()
             ctx.set(dut.take, 0)
             await ctx.tick()
-            assert sorted(ctx.get(dut.sums[c]) for c in range(group)) == sorted(ctx.get(register) for register in planes)
-            found = [ctx.get(Value.cast(dut.totals[c])) for c in range(group)]
+            assert sorted(ctx.get(of.sums[c]) for c in range(group)) == sorted(ctx.get(register) for register in planes)
+            found = [ctx.get(Value.cast(of.totals[c])) for c in range(group)]
             assert set(found) <= {ctx.get(register) for register in totals} and len(set(found)) == group
 
     simulator.add_clock(1e-8)

@@ -69,15 +69,15 @@ def test_wide_operands():
             ctx.set(dut.issue.beat, {"v": int(beat is not None), "v0": 1, "v1": 1})
             late = beats[cycle - _XIN_DELAY] if cycle >= _XIN_DELAY else None
             if late is not None:
-                ctx.set(dut.xin_data, sum((value & MASK64) << 64 * lane for lane, value in enumerate(late.xin)))
+                ctx.set(dut.streams.xin, sum((value & MASK64) << 64 * lane for lane, value in enumerate(late.xin)))
             ctx.set(dut.issue.zeros, sum(zero << lane for lane, zero in enumerate(beat.zeros)) if beat is not None else 0)
             fetched = beats[cycle - FETCH] if cycle >= FETCH else None
             if fetched is not None:
                 for lane in range(LANES):
-                    ctx.set(dut.prd_data[lane][0], fetched.psum[lane])
-                    ctx.set(dut.drd_data[lane][0], fetched.dw[lane])
-            if ctx.get(dut.xout_we):
-                found.append((ctx.get(dut.xout_waddr), ctx.get(dut.xout_wdata)))
+                    ctx.set(dut.psums[lane][0], fetched.psum[lane])
+                    ctx.set(dut.gradients[lane][0], fetched.dw[lane])
+            if ctx.get(dut.results.xout.we):
+                found.append((ctx.get(dut.results.xout.addr), ctx.get(dut.results.xout.data)))
             await ctx.tick()
         assert found == expected
 
@@ -135,14 +135,14 @@ def _follow(commands: list[Given]) -> Told:
                                      "first": int(beat % 16 == 0), "final": int(beat == _LONG - 1)})
             late = schedule[cycle - _XIN_DELAY] if cycle >= _XIN_DELAY else None
             wide = late[0].last if late is not None and late[1] == _LONG - 1 else 1
-            ctx.set(dut.xin_data, sum((wide & MASK64) << 64 * lane for lane in range(LANES)))
-            if ctx.get(dut.stat_valid):
-                told.statistics.append(ctx.get(dut.stat_tid))
-                told.lengths.append(ctx.get(dut.stat_value).bit_length())
+            ctx.set(dut.streams.xin, sum((wide & MASK64) << 64 * lane for lane in range(LANES)))
+            if ctx.get(dut.statistics.valid):
+                told.statistics.append(ctx.get(dut.statistics.tid))
+                told.lengths.append(ctx.get(dut.statistics.value).bit_length())
             if ctx.get(dut.done):
                 told.faults.append(ctx.get(dut.fault))
-            if ctx.get(dut.logit_we):
-                told.logits.append(ctx.get(dut.logit_waddr))
+            if ctx.get(dut.results.logit.we):
+                told.logits.append(ctx.get(dut.results.logit.addr))
             await ctx.tick()
 
     simulator = Simulator(dut)

@@ -41,11 +41,11 @@ class Bench:
         self._shift = op.get("shift", 0) if op else self.rng.randint(-64, 63)
         ctx.set(dut.op, {name: value for name, value in (op or {}).items() if name != "shift"})
         ready = self.rng.random() < self.ready
-        ctx.set(dut.put_ready, ready)
-        if ready and ctx.get(dut.put):
-            channels = ctx.get(dut.put_channel)
+        ctx.set(dut.writes.ready, ready)
+        if ready and ctx.get(dut.writes.valid):
+            channels = ctx.get(dut.writes.channel)
             assert channels.bit_count() == 1, "one channel at a time"
-            self.entries[ctx.get(dut.put_addr)][channels.bit_length() - 1] = ctx.get(dut.put_data)
+            self.entries[ctx.get(dut.writes.addr)][channels.bit_length() - 1] = ctx.get(dut.writes.data)
         self.overflow |= ctx.get(dut.overflow)
         entry = self.entries[op["entry"]] if op else [0] * self.group
         plane = op["plane"] if op else 0
@@ -185,9 +185,9 @@ def test_plane_registers():
             bench.sums.reverse()
             bench.entries[8:12] = bench.entries[12:16]
         for (bank, plane, c), values in expected.items():
-            ctx.set(dut.at, plane | bank << 7)
+            ctx.set(dut.planes.at, plane | bank << 7)
             await ctx.tick()
-            register = ctx.get(dut.planes[c])
+            register = ctx.get(dut.planes.scalars[c])
             assert (register.scale, register.le, register.mean) == values
 
     simulate(body, 4)
@@ -210,14 +210,14 @@ def test_division(config):
                              destination=To.DIVIDE)
             await bench.settle()
             for plane in range(4):
-                ctx.set(dut.at, plane)
+                ctx.set(dut.planes.at, plane)
                 await ctx.tick()
                 for c in range(bench.group):
                     total, le = bench.norms[plane][c] + max(1, align(n, shift)), 0
                     while (n << le) // total < 1 << 15:
                         le += 1
                     q = (n << le) // total
-                    register = ctx.get(dut.planes[c])
+                    register = ctx.get(dut.planes.scalars[c])
                     assert (register.scale & 0xFFFF, register.le) == (q, le)
                     assert bench.entries[8 + plane][c] == (before[8 + plane][c] if dry else le << 16 | q)
         assert not bench.overflow
@@ -313,9 +313,9 @@ def test_saturation_of_each_destination(destination, bits, sign):
                 await bench.settle()
                 found = [wrap(bench.entries[7][c]) for c in range(GROUP)]
             elif destination == To.MEAN:
-                ctx.set(dut.at, 0)
+                ctx.set(dut.planes.at, 0)
                 await ctx.tick()
-                found = [ctx.get(dut.planes[c]).mean for c in range(GROUP)]
+                found = [ctx.get(dut.planes.scalars[c]).mean for c in range(GROUP)]
             else:
                 found = [wrap(bench.entries[5][c], 32 if destination == To.PARAMETER else 64) for c in range(GROUP)]
             expected = [sign * 7] * GROUP

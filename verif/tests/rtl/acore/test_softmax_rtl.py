@@ -86,9 +86,9 @@ class Bench:
     async def reset(self) -> None:
         Clock(self.dut.clk, 10, unit="ns").start()
         self.dut.rst.value = 1
-        for port in (self.dut.port__start, self.dut.port__cmd, self.dut.lrd_data, self.dut.lab_data):
+        for port in (self.dut.port__start, self.dut.port__cmd, self.dut.logits__data, self.dut.labels__data):
             port.value = 0
-        self.dut.lrd_free.value = 1
+        self.dut.logits__free.value = 1
         await RisingEdge(self.dut.clk)
         await RisingEdge(self.dut.clk)
         self.dut.rst.value = 0
@@ -102,20 +102,20 @@ class Bench:
         pipe: list[int | None] = [None]
         for cycle in range(limit):
             await FallingEdge(dut.clk)
-            if int(dut.oa_we.value):
-                address = int(dut.oa_addr.value)
+            if int(dut.oa__we.value):
+                address = int(dut.oa__addr.value)
                 assert address not in writes, f"address {address} written twice"
-                writes[address] = int(dut.oa_data.value)
-            pipe.append(int(dut.lrd_addr.value) if int(dut.lrd_en.value) and int(dut.lrd_free.value) else None)
-            label = int(dut.lab_addr.value)
+                writes[address] = int(dut.oa__data.value)
+            pipe.append(int(dut.logits__addr.value) if int(dut.reading.value) and int(dut.logits__free.value) else None)
+            label = int(dut.labels__addr.value)
             done, fault = int(dut.port__done.value), int(dut.port__fault.value)
             await RisingEdge(dut.clk)
             dut.port__start.value = 0
             address = pipe.pop(0)
             entry = [0x5A5A5A5A] * self.g if address is None else self.logits[address]
-            dut.lrd_data.value = sum((logit & 0xFFFFFFFF) << 32 * c for c, logit in enumerate(entry))
-            dut.lrd_free.value = int(rival is None or rival.random() < 0.6)
-            dut.lab_data.value = self.labels[label] if label < len(self.labels) else 0xFFFF
+            dut.logits__data.value = sum((logit & 0xFFFFFFFF) << 32 * c for c, logit in enumerate(entry))
+            dut.logits__free.value = int(rival is None or rival.random() < 0.6)
+            dut.labels__data.value = self.labels[label] if label < len(self.labels) else 0xFFFF
             if done:
                 return writes, fault, cycle
             assert not fault, "fault without done"

@@ -14,8 +14,8 @@ from gradloom.contracts.isa import COMMANDS, FIRST_SHIFT_WORD, MAX_WORDS, Opcode
 from gradloom.contracts.microcode import MICRO_WORDS, Kind, encode
 from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.acore.acore import ACore
-from gradloom.rtl.acore.prepare import Prepare
-from gradloom.rtl.acore.setup import SHIFT_REGISTER_BITS
+from gradloom.rtl.acore.scalar_stage import ScalarStage
+from gradloom.rtl.acore.shift_setup import SHIFT_REGISTER_BITS
 from gradloom.rtl.command import HEAD_WORDS
 from gradloom.rtl.sequencer.queue import CommandQueue
 from gradloom.rtl.sequencer.tails import Tails
@@ -34,7 +34,7 @@ class Dut(wiring.Component):
 
     def __init__(self) -> None:
         self.queue = CommandQueue(depth=256, words=HEAD_WORDS, in_flight=ACore.IN_FLIGHT, tails=Tails(family="ecp5"))
-        self.prepare = Prepare(CONFIG)
+        self.prepare = ScalarStage(CONFIG)
         self.flush, self.hold, self.held, self.legal = Signal(), Signal(), Signal(), Signal()
         super().__init__({})
 
@@ -92,8 +92,8 @@ class Bench:
         ctx.set(self.dut.flush, flush)
         if ctx.get(prepare.setup.start):
             self.listed = []
-        if ctx.get(prepare.exp_en):
-            self.listed.append(ctx.get(prepare.exp_tid))
+        if ctx.get(prepare.exponents.en):
+            self.listed.append(ctx.get(prepare.exponents.tid))
         if enable := ctx.get(prepare.micro_we):
             self.written.append((4 * ctx.get(prepare.micro_waddr) + enable.bit_length() - 1, ctx.get(prepare.micro_word)))
         self.started += ctx.get(queue.port.start)

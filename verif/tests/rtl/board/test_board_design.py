@@ -8,7 +8,7 @@ from amaranth.back import verilog
 from gradloom.contracts.config import PRESETS
 from gradloom.rtl.accelerator import Accelerator
 from gradloom.rtl.board.board_design import MACHINE, BoardDesign, machine_members
-from gradloom.rtl.emission import TOP
+from gradloom.rtl.verilog import TOP
 from gradloom.verif.board.sdram_bench import CLOCK, small_part
 
 

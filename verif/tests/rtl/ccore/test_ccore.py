@@ -259,10 +259,10 @@ async def both_halves(dut):
     await bench.load(cases[1])
     running = cocotb.start_soon(bench.run(encode_conv(cases[1].commands[0])))
     for _ in range(80):
-        dut.prd_en.value = 1
-        dut.prd_half.value = 1
+        dut.psums__request__en.value = 1
+        dut.psums__request__half.value = 1
         await FallingEdge(dut.clk)
-    dut.prd_en.value = 0
+    dut.psums__request__en.value = 0
     await running
     assert bench.faults == [FAULT_ILLEGAL], "a read of the half at work must be reported"
 

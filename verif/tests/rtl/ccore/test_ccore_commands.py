@@ -36,7 +36,7 @@ class Bench:
         assert ctx.get(dut.busy) == (self.under_way > 0)
         if code := ctx.get(dut.port.fault):
             self.faults.append(code)
-        self.waits += ctx.get(dut.drd_wait)
+        self.waits += ctx.get(dut.gradients.request.wait)
         done = ctx.get(dut.port.done)
         assert not done or self.under_way
         self.under_way += inputs.get("start", 0) - done
@@ -139,18 +139,18 @@ def test_the_first_fault_while_commands_are_under_way():
 
 
 def test_the_drain_says_when_it_reads_the_gradients_itself():
-    """``drd_wait`` once for each beat that is added to, else never; reads in all cycles that do not follow it are right."""
+    """``wait`` once for each beat that is added to, else never; reads in all cycles that do not follow it are right."""
     bench = Bench()
     dut, rng = bench.dut, np.random.default_rng(1)
 
     async def process(ctx):
         async def read(address: int) -> int:
-            ctx.set(dut.drd_en, 1)
-            ctx.set(dut.drd_addr, address)
+            ctx.set(dut.gradients.request.en, 1)
+            ctx.set(dut.gradients.request.addr, address)
             await bench.cycle(ctx)
-            ctx.set(dut.drd_en, 0)
+            ctx.set(dut.gradients.request.en, 0)
             await bench.cycle(ctx)
-            return ctx.get(dut.drd_data[0][0])
+            return ctx.get(dut.gradients.data[0][0])
 
         await bench.fill(ctx, 1)
         for base in (0, 9, 18, 27):
@@ -165,15 +165,15 @@ def test_the_drain_says_when_it_reads_the_gradients_itself():
             seen = []
             while bench.under_way:
                 if asked[0] is not None:
-                    seen.append((asked[0], ctx.get(dut.drd_data[0][0])))
-                waits = ctx.get(dut.drd_wait)
+                    seen.append((asked[0], ctx.get(dut.gradients.data[0][0])))
+                waits = ctx.get(dut.gradients.request.wait)
                 await bench.cycle(ctx)
                 # Not where the drain writes.
                 address = None if waits else int(rng.choice([*range(9), *range(18, 36)]))
-                ctx.set(dut.drd_en, address is not None)
-                ctx.set(dut.drd_addr, address or 0)
+                ctx.set(dut.gradients.request.en, address is not None)
+                ctx.set(dut.gradients.request.addr, address or 0)
                 asked = [*asked[1:], address]
-            ctx.set(dut.drd_en, 0)
+            ctx.set(dut.gradients.request.en, 0)
             assert await bench.settle(ctx) == []
             assert bench.waits == 9 * added
             assert seen == [(address, before[address]) for address, _ in seen] and len(seen) > 18
@@ -207,18 +207,18 @@ def test_a_reset_ends_whatever_is_under_way():
                 await bench.cycle(ctx)
             values = []
             for address in range(9):
-                ctx.set(dut.drd_addr, address)
+                ctx.set(dut.gradients.request.addr, address)
                 await bench.cycle(ctx)
                 await bench.cycle(ctx)
-                values.append(ctx.get(dut.drd_data[0][0]))
+                values.append(ctx.get(dut.gradients.data[0][0]))
             return story, values
 
         def told(ctx) -> list[int]:
-            names = ("mac_use", "mac_last", "drd_wait")
-            return [*(ctx.get(getattr(dut, name)) for name in names), *(ctx.get(getattr(dut.port, name)) for name in
+            ports = (dut.macs.use, dut.macs.last, dut.gradients.request.wait)
+            return [*(ctx.get(port) for port in ports), *(ctx.get(getattr(dut.port, name)) for name in
                                                                        ("done", "fault", "free"))]
 
-        ctx.set(dut.drd_en, 1)
+        ctx.set(dut.gradients.request.en, 1)
         for _ in range(4):
             await bench.cycle(ctx)
         expected = await outcome()

@@ -34,10 +34,10 @@ def test_places_and_sums(group, cols, wpus):
         # The A-Core reads in every cycle that is not the drain's: what was there before, or what is there now.
         reads: list[int | None] = [None] * 3
         while not done:
-            busy = ctx.get(dut.busy)
+            busy = ctx.get(dut.read.request.wait)
             assert not busy or add
             if reads[0] is not None:
-                found = [[ctx.get(dut.q[lane][c]) for c in range(group)] for lane in range(expected.shape[1])]
+                found = [[ctx.get(dut.read.data[lane][c]) for c in range(group)] for lane in range(expected.shape[1])]
                 assert found in (before[reads[0]].tolist(), expected[reads[0]].tolist())
             # Column c has what was asked for 2 + c cycles ago.
             for c, asked in enumerate(history[1:]):
@@ -50,10 +50,10 @@ def test_places_and_sums(group, cols, wpus):
             done = ctx.get(dut.done)
             await ctx.tick()
             ctx.set(dut.token.snap, 0)
-            ctx.set(dut.en, not busy)
+            ctx.set(dut.read.request.en, not busy)
             reads = [*reads[1:], None if busy else int(rng.integers(config.dw_depth))]
-            ctx.set(dut.addr, reads[-1] or 0)
-        ctx.set(dut.en, 0)
+            ctx.set(dut.read.request.addr, reads[-1] or 0)
+        ctx.set(dut.read.request.en, 0)
 
     async def bench(ctx):
         for lap in range(config.laps):
@@ -65,11 +65,11 @@ def test_places_and_sums(group, cols, wpus):
             await drain(ctx, rows, taps, base, gap, 0, trial % config.laps)
             await drain(ctx, rows, taps, base, gap, 1, trial % config.laps)
             await drain(ctx, rows, taps, base, gap, 0, (trial + 1) % config.laps)
-        ctx.set(dut.en, 1)
+        ctx.set(dut.read.request.en, 1)
         for beat, values in enumerate(expected):
-            ctx.set(dut.addr, beat)
+            ctx.set(dut.read.request.addr, beat)
             await ctx.tick().repeat(2)
-            found = [[ctx.get(dut.q[lane][c]) for c in range(group)] for lane in range(len(values))]
+            found = [[ctx.get(dut.read.data[lane][c]) for c in range(group)] for lane in range(len(values))]
             assert found == values.tolist(), beat
 
     simulator = Simulator(dut)
@@ -171,12 +171,12 @@ def test_beats_beyond_the_buffer():
                 ctx.set(dut.token.snap, 0)
             addresses = [(base + beat * (gap + 1)) % 65536 for beat in range(9)]
             assert faults == sum(address >= config.dw_depth for address in addresses), (base, gap)
-            ctx.set(dut.en, 1)
+            ctx.set(dut.read.request.en, 1)
             for beat in range(config.dw_depth):
-                ctx.set(dut.addr, beat)
+                ctx.set(dut.read.request.addr, beat)
                 await ctx.tick().repeat(2)
-                assert (ctx.get(dut.q[0][0]) == 1000 + base) == (beat in addresses), (base, gap, beat)
-            ctx.set(dut.en, 0)
+                assert (ctx.get(dut.read.data[0][0]) == 1000 + base) == (beat in addresses), (base, gap, beat)
+            ctx.set(dut.read.request.en, 0)
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-8)
@@ -214,14 +214,14 @@ def test_nothing_is_written_or_told_behind_a_reset(group, cols):
                     expected[beat] += cycle + cols + 3 < moment
             for _ in range(LATENCY + cols + 8):
                 assert not any(ctx.get(dut.ask[b].as_value()) for b in range(asks)) and ctx.get(dut.ready), moment
-                assert not any(ctx.get(signal) for signal in (dut.done, dut.busy, dut.ovf, dut.fault)), moment
+                assert not any(ctx.get(signal) for signal in (dut.done, dut.read.request.wait, dut.ovf, dut.fault)), moment
                 await ctx.tick()
         assert len(set(expected)) > 3
-        ctx.set(dut.en, 1)
+        ctx.set(dut.read.request.en, 1)
         for beat, value in enumerate(expected):
-            ctx.set(dut.addr, beat)
+            ctx.set(dut.read.request.addr, beat)
             await ctx.tick().repeat(2)
-            assert ctx.get(dut.q[0][0]) == value, beat
+            assert ctx.get(dut.read.data[0][0]) == value, beat
 
     simulator = Simulator(ResetInserter(reset)(dut))
     simulator.add_clock(1e-8)

@@ -13,8 +13,8 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from gradloom.contracts.config import Config
 from gradloom.rtl.ccore.mac import factor_of
-from gradloom.rtl.ccore.operands import COLUMN_LATENCY, Weights, Windows
 from gradloom.rtl.ccore.pe import Pe
+from gradloom.rtl.ccore.window_registers import COLUMN_LATENCY, WeightRegisters, WindowRegisters
 from gradloom.verif.cocotb_run import run_cocotb
 from gradloom.verif.plain_arith import decode
 
@@ -38,8 +38,8 @@ class Bench(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         config = Config(name="test", clusters=1, wpus=1, cols=1, mac=self.mac)
-        m.submodules.windows = windows = Windows(config)
-        m.submodules.weights = weights = Weights(config)
+        m.submodules.windows = windows = WindowRegisters(config)
+        m.submodules.weights = weights = WeightRegisters(config)
         m.submodules.pe = pe = Pe(self.mac, WG_WIDTH)
 
         def after(value, cycles: int, name: str):

@@ -13,8 +13,9 @@ from amaranth.sim import Simulator
 
 from gradloom.contracts.config import FAMILIES, Config
 from gradloom.contracts.isa import Pattern
-from gradloom.rtl.ccore.colwalk import token_layout
-from gradloom.rtl.ccore.psum import PsumControl, PsumStore, psum_read_layout
+from gradloom.rtl.ccore.column_sequencer import array_control_layout
+from gradloom.rtl.ccore.psum import PsumControl, PsumStore
+from gradloom.rtl.core_reads import PsumRequest
 from gradloom.verif.ccore.collisions import colliding
 
 LATENCY = 5
@@ -31,16 +32,17 @@ class Pair(wiring.Component):
         self.control = PsumControl(config, latency=LATENCY)
         self.store = PsumStore(config)
         super().__init__({
-            "token": In(token_layout(CONFIG)), "sums": In(self.store.sums.shape()),
-            "read": In(psum_read_layout()), "q": Out(ArrayLayout(signed(WIDTH), 2)), "ovf": Out(1), "fault": Out(1)})
+            "token": In(array_control_layout(CONFIG)), "sums": In(self.store.sums.shape()),
+            "read": In(PsumRequest()), "q": Out(ArrayLayout(signed(WIDTH), 2)), "ovf": Out(1), "fault": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.control, m.submodules.store = control, store = self.control, self.store
         half = Signal()
+        wiring.connect(m, wiring.flipped(self.read), control.read)
         m.d.sync += half.eq(self.read.half)
         m.d.comb += [
-            control.token.eq(self.token), control.read.eq(self.read),
+            control.token.eq(self.token),
             store.control.eq(control.control), store.enable.eq(control.mask[1]), store.sums.eq(self.sums),
             *(self.q[lane].eq(Mux(half, store.q[lane][1], store.q[lane][0])) for lane in range(2)), self.ovf.eq(store.ovf),
             self.fault.eq(control.fault)]

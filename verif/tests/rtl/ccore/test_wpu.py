@@ -16,7 +16,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from gradloom.contracts.config import MACS, Config
 from gradloom.rtl.ccore.mac import clusters_of, factor_of, mac_factor
-from gradloom.rtl.ccore.operands import Weights, Windows
+from gradloom.rtl.ccore.window_registers import WeightRegisters, WindowRegisters
 from gradloom.rtl.ccore.wpu import WPU_ASK, WPU_CTL, Wpu
 from gradloom.rtl.delay import delayed
 from gradloom.verif.cocotb_run import run_cocotb
@@ -46,8 +46,8 @@ class Bench(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.windows = windows = Windows(self.config)
-        m.submodules.weights = weights = Weights(self.config)
+        m.submodules.windows = windows = WindowRegisters(self.config)
+        m.submodules.weights = weights = WeightRegisters(self.config)
         m.submodules.wpu = wpu = Wpu(self.config)
         ctl = self.ctl
         m.d.comb += [

@@ -35,14 +35,14 @@ def simulate(testbench, kept="all"):
 
 
 async def cycle(ctx, dut, use=False, last=False, tag=0, drop=False):
-    ctx.set(dut.mac_use, use)
-    ctx.set(dut.mac_last, last)
-    ctx.set(dut.mac_tag, tag)
+    ctx.set(dut.macs.use, use)
+    ctx.set(dut.macs.last, last)
+    ctx.set(dut.macs.tag, tag)
     ctx.set(dut.drop, drop)
     await ctx.tick()
     ctx.set(dut.drop, 0)
-    ctx.set(dut.mac_use, 0)
-    ctx.set(dut.mac_last, 0)
+    ctx.set(dut.macs.use, 0)
+    ctx.set(dut.macs.last, 0)
 
 
 async def command(ctx, dut, tag, windows):
@@ -53,11 +53,11 @@ async def command(ctx, dut, tag, windows):
 async def table(ctx, dut, number, tags):
     """Entries of a table, but those that are 0."""
     found = {}
-    ctx.set(dut.perf_table, number)
+    ctx.set(dut.read.table, number)
     for tag in tags:
-        ctx.set(dut.perf_tag, tag)
+        ctx.set(dut.read.tag, tag)
         await ctx.tick().repeat(2)
-        found[tag] = ctx.get(dut.perf_value)
+        found[tag] = ctx.get(dut.read.value)
     return {tag: value for tag, value in found.items() if value}
 
 
@@ -77,7 +77,7 @@ def test_windows_count_for_the_command_that_takes_them(seed):
             expected[tag] += windows
         await ctx.tick().repeat(SETTLE)
         assert await table(ctx, dut, PERF_MAC_USE, (3, 4, 5, 510)) == expected
-        assert ctx.get(dut.totals[TOTALS.index("MAC_USE")]) == expected.total()
+        assert ctx.get(dut.read.totals[TOTALS.index("MAC_USE")]) == expected.total()
 
     simulate(testbench)
 
@@ -129,7 +129,7 @@ def test_cycles_count_for_the_command_that_ends():
         await ctx.tick()
         assert await table(ctx, dut, Unit.CCORE, range(4)) == expected
         assert await table(ctx, dut, PERF_MAC_USE, range(4)) == {}
-        assert ctx.get(dut.totals[TOTALS.index("BUSY_CCORE")]) == expected.total()
+        assert ctx.get(dut.read.totals[TOTALS.index("BUSY_CCORE")]) == expected.total()
 
     simulate(testbench)
 
@@ -148,7 +148,7 @@ def test_clear():
             assert ctx.get(dut.clearing)
             await ctx.tick()
         assert not ctx.get(dut.clearing)
-        assert ctx.get(dut.totals[TOTALS.index("MAC_USE")]) == 0
+        assert ctx.get(dut.read.totals[TOTALS.index("MAC_USE")]) == 0
         assert await table(ctx, dut, PERF_MAC_USE, range(16)) == {}
         await command(ctx, dut, 9, 1)
         await ctx.tick().repeat(SETTLE)
@@ -168,15 +168,15 @@ def test_totals_carry_into_their_high_half_and_wrap_at_48_bits(at):
         counted = {"READ_BEATS": 3, "WRITE_BEATS": 2, "MAC_USE": 1}
         counted |= {f"{kind}_{unit.name}": 1 for kind in ("BUSY", "WAIT") for unit in present}
         for n in range(len(TOTALS)):
-            ctx.set(dut.totals[n], at)
+            ctx.set(dut.read.totals[n], at)
         ctx.set(dut.read_beat, 0b1011)
         ctx.set(dut.write_beat, 0b11)
-        ctx.set(dut.mac_use, 1)
+        ctx.set(dut.macs.use, 1)
         ctx.set(dut.busy, 2 ** len(Unit) - 1)
         ctx.set(dut.waiting, 2 ** len(Unit) - 1)
         await ctx.tick()
         for n, name in enumerate(TOTALS):
-            assert ctx.get(dut.totals[n]) == (at + counted.get(name, 0)) % 2**48, name
+            assert ctx.get(dut.read.totals[n]) == (at + counted.get(name, 0)) % 2**48, name
     simulate(testbench)
 
 
@@ -184,16 +184,17 @@ def test_each_total_counts_its_own_events():
     """Of one input at a time, that of an engine that the machine lacks, too, one total grows or none."""
     inputs = [("busy", unit, f"BUSY_{unit.name}") for unit in Unit] + [("waiting", unit, f"WAIT_{unit.name}") for unit in Unit]
     inputs += [("read_beat", port, "READ_BEATS") for port in range(READ_PORTS)]
-    inputs += [("write_beat", port, "WRITE_BEATS") for port in range(WRITE_PORTS)] + [("mac_use", 0, "MAC_USE")]
+    inputs += [("write_beat", port, "WRITE_BEATS") for port in range(WRITE_PORTS)] + [("macs", 0, "MAC_USE")]
 
     async def testbench(ctx, dut):
         expected = Counter()
         for signal, bit, name in inputs:
-            ctx.set(getattr(dut, signal), 1 << bit)
+            port = dut.macs.use if signal == "macs" else getattr(dut, signal)
+            ctx.set(port, 1 << bit)
             await ctx.tick()
-            ctx.set(getattr(dut, signal), 0)
+            ctx.set(port, 0)
             expected[name] += signal not in ("busy", "waiting") or bit in dut.units
-            assert {name: ctx.get(total) for name, total in zip(TOTALS, dut.totals, strict=True)} == {
+            assert {name: ctx.get(total) for name, total in zip(TOTALS, dut.read.totals, strict=True)} == {
                 name: expected[name] for name in TOTALS}, (signal, bit)
 
     simulate(testbench)
@@ -297,7 +298,7 @@ def test_tables_and_totals_of_absent_engines_read_0():
                 there = unit in dut.units
                 assert bool(await table(ctx, dut, unit, range(4))) == there
                 for kind in ("BUSY", "WAIT"):
-                    assert bool(ctx.get(dut.totals[TOTALS.index(f"{kind}_{unit.name}")])) == there
+                    assert bool(ctx.get(dut.read.totals[TOTALS.index(f"{kind}_{unit.name}")])) == there
         for number in (0, PERF_MAC_USE + 1, 15):
             assert await table(ctx, dut, number, range(4)) == {}
 
@@ -324,7 +325,7 @@ def test_a_machine_with_fewer_counters(kept):
             ctx.set(signal, 0)
         await ctx.tick().repeat(SETTLE)
         for n, name in enumerate(TOTALS):
-            assert ctx.get(dut.totals[n]) == (expected[name] if kept == "totals" else 0), name
+            assert ctx.get(dut.read.totals[n]) == (expected[name] if kept == "totals" else 0), name
         for number in range(16):
             assert await table(ctx, dut, number, range(4)) == {}
         ctx.set(dut.clear, 1)
@@ -332,7 +333,7 @@ def test_a_machine_with_fewer_counters(kept):
         ctx.set(dut.clear, 0)
         for _ in range(3):
             assert not ctx.get(dut.clearing)
-            assert not any(ctx.get(total) for total in dut.totals)
+            assert not any(ctx.get(total) for total in dut.read.totals)
             await ctx.tick()
 
     simulate(testbench, kept)

@@ -20,8 +20,8 @@ OKAY, SLVERR = 0, 2
 
 
 async def begin(dut, *, share=0.0, **inputs):
-    names = ("running", "status", "error", "error_offset", "error_state", "position", "loop", "base_write", "base_at",
-             "hyper_write", "exp_e", "stat", "perf_value", "cycles", "totals")
+    names = ("running", "status", "error", "error_offset", "error_state", "position", "loop", "bases__write", "bases__at",
+             "hyper_write", "scale__e", "scale__stat", "counters__value", "cycles", "counters__totals")
     await start_clock(dut, **{name: 0 for name in names} | inputs)
     bench = RegisterBench(dut)
     if share:
@@ -127,7 +127,7 @@ async def counters_are_read_whole(dut):
     bench = await begin(dut)
     rng = random.Random(2)
     values = [rng.getrandbits(48) for _ in TOTALS]
-    dut.totals.value = sum(value << 48 * n for n, value in enumerate(values))
+    dut.counters__totals.value = sum(value << 48 * n for n, value in enumerate(values))
     dut.cycles.value = 0xFFFF_FFFFFFFF
     low = await bench.read("CYCLES_LOW")
     dut.cycles.value = 0
@@ -136,7 +136,7 @@ async def counters_are_read_whole(dut):
         assert await bench.wide(name) == value
     # A counter that carries between the two reads: its high half is that of the low half's cycle.
     for name in (*TOTALS, "CYCLES"):
-        counter = dut.cycles if name == "CYCLES" else dut.totals
+        counter = dut.cycles if name == "CYCLES" else dut.counters__totals
         place = 0 if name == "CYCLES" else 48 * TOTALS.index(name)
         counter.value = 0x1234FFFFFFFF << place
         low = await bench.read(f"{name}_LOW")
@@ -148,7 +148,7 @@ async def counters_are_read_whole(dut):
 async def indices_advance_and_memories_are_reached(dut):
     bench = await begin(dut)
     log = []
-    for name in ("exp_write", "stat_clear"):
+    for name in ("scale__write", "scale__clear"):
         cocotb.start_soon(pulses(dut, name, log))
     written = []
 
@@ -157,13 +157,13 @@ async def indices_advance_and_memories_are_reached(dut):
         delayed = [(0, 0)] * 2
         while True:
             await RisingEdge(dut.clk)
-            if int(dut.exp_write.value):
-                written.append((int(dut.exp_tid.value), dut.exp_value.value.to_signed()))
-            delayed.append((int(dut.exp_tid.value), int(dut.perf_tag.value) | int(dut.perf_table.value) << 16))
+            if int(dut.scale__write.value):
+                written.append((int(dut.scale__tid.value), dut.scale__value.value.to_signed()))
+            delayed.append((int(dut.scale__tid.value), int(dut.counters__tag.value) | int(dut.counters__table.value) << 16))
             tid, perf = delayed.pop(0)
-            dut.exp_e.value = 3 - tid
-            dut.stat.value = tid << 33 | tid
-            dut.perf_value.value = perf << 20
+            dut.scale__e.value = 3 - tid
+            dut.scale__stat.value = tid << 33 | tid
+            dut.counters__value.value = perf << 20
 
     cocotb.start_soon(memory())
     await bench.write("EXP_INDEX", 6)
@@ -174,7 +174,7 @@ async def indices_advance_and_memories_are_reached(dut):
     await bench.write("EXP_VALUE", 7)
     assert written == [(9, -2), (10, 7)]
     await bench.write("STAT_LOW", 1)
-    assert log == ["exp_write"] * 2 + ["stat_clear"]
+    assert log == ["scale__write"] * 2 + ["scale__clear"]
     await bench.write("PERF_INDEX", 3 << 16 | 100)
     for tag in (100, 101):
         assert await bench.read("PERF_LOW") == (3 << 16 | tag) << 20 & 0xFFFFFFFF
@@ -188,15 +188,15 @@ async def the_sequencers_writes(dut):
     await bench.write("STEP", 9)
     dut.running.value = 1
     for n in range(8):
-        dut.base_write.value = 1
-        dut.base_index.value = n
-        dut.base_value.value = 0x1000 + n
+        dut.bases__write.value = 1
+        dut.bases__index.value = n
+        dut.bases__value.value = 0x1000 + n
         dut.loop.value = n < 3
         await RisingEdge(dut.clk)
-    dut.base_write.value, dut.running.value = 0, 0
+    dut.bases__write.value, dut.running.value = 0, 0
     dut.hyper_write.value = 1
     for decay, off in ((7, 0), (255, 1)):
-        dut.hyper.value = decay << 24 | 230 << 16 | 0xFB << 8 | 200
+        dut.hyper_word.value = decay << 24 | 230 << 16 | 0xFB << 8 | 200
         await RisingEdge(dut.clk)
         await RisingEdge(dut.clk)
         assert await bench.fields("HYPER") == {"lm": 200, "momentum": 230, "decay_off": off}
@@ -211,14 +211,14 @@ async def the_sequencer_looks_at_two_base_registers(dut):
     bases = [0x8000_0001 + (n << 24) for n in range(8)]
     for n, value in enumerate(bases):
         await bench.write(f"BASE{n}", value)
-    dut.running.value, dut.base_write.value, dut.base_index.value, dut.base_value.value = 1, 1, 5, 77
+    dut.running.value, dut.bases__write.value, dut.bases__index.value, dut.bases__value.value = 1, 1, 5, 77
     await RisingEdge(dut.clk)
-    dut.base_write.value, bases[5] = 0, 77
+    dut.bases__write.value, bases[5] = 0, 77
     assert (await bench.axil.write(offset("BASE6"), (3).to_bytes(4, "little"))).resp == SLVERR
     for first, second in itertools.product(range(8), repeat=2):
-        dut.base_at.value = first | second << 3
+        dut.bases__at.value = first | second << 3
         await RisingEdge(dut.clk)
-        assert int(dut.base.value) == bases[first] | bases[second] << 32
+        assert int(dut.bases__read.value) == bases[first] | bases[second] << 32
 
 
 @cocotb.test()
@@ -237,7 +237,7 @@ async def a_reset_forgets_base_registers(dut):
 @cocotb.test()
 async def address_and_data_may_come_in_any_order(dut):
     await start_clock(dut, s_axil_awvalid=0, s_axil_wvalid=0, s_axil_bready=0, s_axil_arvalid=0, s_axil_rready=0,
-                      running=0, loop=0, base_write=0, hyper_write=0)
+                      running=0, loop=0, bases__write=0, hyper_write=0)
     for first in ("aw", "w"):
         dut.s_axil_awaddr.value = offset("SEED")
         dut.s_axil_wdata.value = 0xABC0 + len(first)

@@ -6,8 +6,9 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from gradloom.rtl.sequencer.scale_unit import ScaleOp, ScaleUnit
+from gradloom.rtl.sequencer.scale_unit import ScaleUnit
 from gradloom.rtl.sequencer.seed_unit import SeedUnit
+from gradloom.rtl.tensor_ports import ScaleOp
 from gradloom.verif.program_case import next_exponent, tensor_seed
 
 TENSORS = 2048
@@ -37,20 +38,20 @@ class Beside:
         others = [tid for tid in self.tids if tid not in mine]
         if sent is None and rng.random() < self.share:
             sent = rng.choice(others), rng.getrandbits(64) & rng.getrandbits(64)
-        ctx.set(dut.stat_valid, sent is not None)
+        ctx.set(dut.statistics.valid, sent is not None)
         tid, value = sent or (rng.choice(self.tids), rng.getrandbits(64))
-        ctx.set(dut.stat_tid, tid)
-        ctx.set(dut.stat_value, value)
+        ctx.set(dut.statistics.tid, tid)
+        ctx.set(dut.statistics.value, value)
         if sent and tid:
             self.stats[tid] |= value
         read = rng.choice(others) if rng.random() < 0.5 else None
-        ctx.set(dut.exp_en, read is not None)
-        ctx.set(dut.exp_tid, read if read is not None else rng.choice(self.tids))
+        ctx.set(dut.exponents.en, read is not None)
+        ctx.set(dut.exponents.tid, read if read is not None else rng.choice(self.tids))
         await ctx.tick()
         if read is not None:
             self.value = self.exponents[read], read
         if self.value is not None and self.value[1] not in mine:
-            assert ctx.get(dut.exp_e) == self.value[0], f"exponent of {self.value[1]}"
+            assert ctx.get(dut.exponents.e) == self.value[0], f"exponent of {self.value[1]}"
 
     async def operate(self, op, **values):
         ctx, dut = self.ctx, self.dut
@@ -58,30 +59,30 @@ class Beside:
         if self.value is not None and self.value[1] in mine:
             self.value = None
         for name in ("tid", "target", "f", "value", "clear"):
-            ctx.set(getattr(dut, name), values.get(name, 0))
-        ctx.set(dut.op, op)
-        ctx.set(dut.start, 1)
+            ctx.set(getattr(dut.request, name), values.get(name, 0))
+        ctx.set(dut.request.op, op)
+        ctx.set(dut.request.start, 1)
         for _ in range(400):
-            if ctx.get(dut.done):
+            if ctx.get(dut.request.done):
                 break
             await self.tick(mine)
         else:
             raise AssertionError("the operation never ends")
-        result = ctx.get(dut.value_out)
+        result = ctx.get(dut.request.result)
         await self.tick(mine)
-        ctx.set(dut.start, 0)
-        assert not ctx.get(dut.done)
+        ctx.set(dut.request.start, 0)
+        assert not ctx.get(dut.request.done)
         return result
 
     async def check(self):
         """Every tensor as the host reads it."""
         ctx, dut = self.ctx, self.dut
-        ctx.set(dut.stat_valid, 0)
+        ctx.set(dut.statistics.valid, 0)
         await ctx.tick().repeat(3)
         for tid in self.tids:
-            ctx.set(dut.host_tid, tid)
+            ctx.set(dut.host.tid, tid)
             await ctx.tick().repeat(2)
-            assert (ctx.get(dut.host_e), ctx.get(dut.host_stat)) == (self.exponents[tid], self.stats[tid]), tid
+            assert (ctx.get(dut.host.e), ctx.get(dut.host.stat)) == (self.exponents[tid], self.stats[tid]), tid
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
@@ -124,15 +125,15 @@ def test_a_clear_waits_for_a_free_cycle_of_the_statistics(op, quiet):
         core = Beside(ctx, dut, random.Random(quiet), 0)
         await core.tick(sent=(5, 0xFFFF))
         for name, value in {"op": op, "tid": 5, "target": 5, "value": 33, "clear": 1, "f": 8, "start": 1}.items():
-            ctx.set(getattr(dut, name), value)
+            ctx.set(getattr(dut.request, name), value)
         core.tids += [5, 1029]
         for n in range(100):
-            if ctx.get(dut.done):
+            if ctx.get(dut.request.done):
                 break
             await core.tick({5}, None if n % 8 == quiet else (1029, 1 << n % 64))
-        assert ctx.get(dut.done)
+        assert ctx.get(dut.request.done)
         await core.tick({5})
-        ctx.set(dut.start, 0)
+        ctx.set(dut.request.start, 0)
         core.exponents[5], core.stats[5] = (33 if op == ScaleOp.SET else next_exponent(0, 0xFFFF, 8)), 0
         await core.check()
 
@@ -162,28 +163,28 @@ def test_the_host_reaches_every_tensor_and_none_beyond(tensors):
 
     async def testbench(ctx):
         for tid in numbers:
-            ctx.set(dut.host_tid, tid)
-            ctx.set(dut.host_value, tid - 700)
-            ctx.set(dut.host_write, 1)
-            ctx.set(dut.stat_valid, 1)
-            ctx.set(dut.stat_tid, tid)
-            ctx.set(dut.stat_value, tid)
+            ctx.set(dut.host.tid, tid)
+            ctx.set(dut.host.value, tid - 700)
+            ctx.set(dut.host.write, 1)
+            ctx.set(dut.statistics.valid, 1)
+            ctx.set(dut.statistics.tid, tid)
+            ctx.set(dut.statistics.value, tid)
             await ctx.tick()
-            ctx.set(dut.host_write, 0)
-            ctx.set(dut.stat_valid, 0)
+            ctx.set(dut.host.write, 0)
+            ctx.set(dut.statistics.valid, 0)
             await ctx.tick()
         for tid in numbers:
-            ctx.set(dut.host_tid, tid)
+            ctx.set(dut.host.tid, tid)
             await ctx.tick().repeat(2)
             inside = tid < tensors
-            assert ctx.get(dut.host_e) == (tid - 700 if inside else 0)
+            assert ctx.get(dut.host.e) == (tid - 700 if inside else 0)
             if inside:
-                assert ctx.get(dut.host_stat) == tid
-            ctx.set(dut.exp_tid, tid)
-            ctx.set(dut.exp_en, 1)
+                assert ctx.get(dut.host.stat) == tid
+            ctx.set(dut.exponents.tid, tid)
+            ctx.set(dut.exponents.en, 1)
             await ctx.tick()
-            ctx.set(dut.exp_en, 0)
-            assert ctx.get(dut.exp_e) == (tid - 700 if inside else 0)
+            ctx.set(dut.exponents.en, 0)
+            assert ctx.get(dut.exponents.e) == (tid - 700 if inside else 0)
 
     simulate(dut, testbench)
 
@@ -201,13 +202,13 @@ def test_seeds_of_all_numbers_beside_reads_of_others(tensors):
 
         async def look():
             tid = rng.choice(list(known)) if known and rng.random() < 0.7 else None
-            ctx.set(dut.read_en, tid is not None)
-            ctx.set(dut.read_tid, tid if tid is not None else rng.choice(numbers))
+            ctx.set(dut.read.en, tid is not None)
+            ctx.set(dut.read.tid, tid if tid is not None else rng.choice(numbers))
             await ctx.tick()
             if tid is not None:
                 look.value = known[tid]
             if look.value is not None:
-                assert ctx.get(dut.read_value) == look.value
+                assert ctx.get(dut.read.value) == look.value
 
         look.value = None
         for run_seed, step in steps:
@@ -215,25 +216,25 @@ def test_seeds_of_all_numbers_beside_reads_of_others(tensors):
             look.value = None
             ctx.set(dut.run_seed, run_seed)
             ctx.set(dut.step, step)
-            ctx.set(dut.begin, 1)
+            ctx.set(dut.request.begin, 1)
             await look()
-            ctx.set(dut.begin, 0)
+            ctx.set(dut.request.begin, 0)
             for tid in rng.sample(numbers, 6) if step else numbers:
-                ctx.set(dut.tid, tid)
-                ctx.set(dut.start, 1)
+                ctx.set(dut.request.tid, tid)
+                ctx.set(dut.request.start, 1)
                 for _ in range(100):
-                    if ctx.get(dut.done):
+                    if ctx.get(dut.request.done):
                         break
                     await look()
                 await look()
-                ctx.set(dut.start, 0)
+                ctx.set(dut.request.start, 0)
                 known[tid] = tensor_seed(run_seed, step, tid) if tid < tensors else 0
         for tid in numbers:
             if tid in known:
-                ctx.set(dut.read_en, 1)
-                ctx.set(dut.read_tid, tid)
+                ctx.set(dut.read.en, 1)
+                ctx.set(dut.read.tid, tid)
                 await ctx.tick()
-                assert ctx.get(dut.read_value) == known[tid]
+                assert ctx.get(dut.read.value) == known[tid]
 
     simulate(dut, testbench)
 
@@ -245,16 +246,16 @@ def test_a_set_without_clear_waits_for_no_statistic():
     async def testbench(ctx):
         core = Beside(ctx, dut, random.Random(3), 0)
         for name, value in {"op": ScaleOp.SET, "target": 5, "value": 33, "start": 1}.items():
-            ctx.set(getattr(dut, name), value)
+            ctx.set(getattr(dut.request, name), value)
         core.tids += [5, 1029]
         cycles = 0
-        while not ctx.get(dut.done):
+        while not ctx.get(dut.request.done):
             # The statistics' read port is waited for before, whatever the operation is.
             await core.tick({5}, None if cycles < 2 else (1029, 1 << cycles % 64))
             cycles += 1
             assert cycles < 10
         await core.tick({5})
-        ctx.set(dut.start, 0)
+        ctx.set(dut.request.start, 0)
         core.exponents[5] = 33
         await core.check()
 
@@ -267,19 +268,19 @@ def test_a_reset_takes_only_what_has_not_reached_the_memory():
     dut, reset = ScaleUnit(TENSORS), Signal()
 
     async def testbench(ctx):
-        ctx.set(dut.stat_valid, 1)
+        ctx.set(dut.statistics.valid, 1)
         for tid, value, first in ((6, 9, 0), (5, 1 << 63, 0), (6, 1 << 62, 1)):
-            ctx.set(dut.stat_tid, tid)
-            ctx.set(dut.stat_value, value)
+            ctx.set(dut.statistics.tid, tid)
+            ctx.set(dut.statistics.value, value)
             ctx.set(reset, first)
             await ctx.tick()
-        ctx.set(dut.stat_valid, 0)
-        ctx.set(dut.stat_value, 0)
+        ctx.set(dut.statistics.valid, 0)
+        ctx.set(dut.statistics.value, 0)
         await ctx.tick()
         ctx.set(reset, 0)
         for tid, value in ((5, 1 << 63), (6, 9), (0, 0)):
-            ctx.set(dut.host_tid, tid)
+            ctx.set(dut.host.tid, tid)
             await ctx.tick().repeat(3)
-            assert ctx.get(dut.host_stat) == value, tid
+            assert ctx.get(dut.host.stat) == value, tid
 
     simulate(ResetInserter(reset)(dut), testbench)

@@ -4,8 +4,9 @@ import random
 
 from amaranth.sim import Simulator
 
-from gradloom.rtl.sequencer.scale_unit import ScaleOp, ScaleUnit
+from gradloom.rtl.sequencer.scale_unit import ScaleUnit
 from gradloom.rtl.sequencer.seed_unit import SeedUnit
+from gradloom.rtl.tensor_ports import ScaleOp
 from gradloom.verif.program_case import next_exponent, tensor_seed
 
 TENSORS = 40
@@ -25,43 +26,43 @@ class ScaleDriver:
     async def operate(self, op, **values):
         ctx, dut = self.ctx, self.dut
         for name in ("tid", "target", "f", "value", "clear"):
-            ctx.set(getattr(dut, name), values.get(name, 0))
-        ctx.set(dut.op, op)
-        ctx.set(dut.start, 1)
+            ctx.set(getattr(dut.request, name), values.get(name, 0))
+        ctx.set(dut.request.op, op)
+        ctx.set(dut.request.start, 1)
         for _ in range(40):
-            if ctx.get(dut.done):
+            if ctx.get(dut.request.done):
                 break
             await ctx.tick()
         else:
             raise AssertionError("the operation never ends")
         await ctx.tick()
-        ctx.set(dut.start, 0)
-        return ctx.get(dut.value_out)
+        ctx.set(dut.request.start, 0)
+        return ctx.get(dut.request.result)
 
     async def exponent(self, tid):
         ctx, dut = self.ctx, self.dut
-        ctx.set(dut.exp_en, 1)
-        ctx.set(dut.exp_tid, tid)
+        ctx.set(dut.exponents.en, 1)
+        ctx.set(dut.exponents.tid, tid)
         await ctx.tick()
-        ctx.set(dut.exp_en, 0)
-        return ctx.get(dut.exp_e)
+        ctx.set(dut.exponents.en, 0)
+        return ctx.get(dut.exponents.e)
 
     async def host(self, tid):
         """What the host reads while no operation is under way; what the Sequencer's numbers are then does not count."""
         ctx, dut = self.ctx, self.dut
-        for other in (dut.tid, dut.target):
+        for other in (dut.request.tid, dut.request.target):
             ctx.set(other, tid ^ 1)
-        ctx.set(dut.host_tid, tid)
+        ctx.set(dut.host.tid, tid)
         await ctx.tick().repeat(2)
-        return ctx.get(dut.host_e), ctx.get(dut.host_stat)
+        return ctx.get(dut.host.e), ctx.get(dut.host.stat)
 
     async def observe(self, tid, value):
         ctx, dut = self.ctx, self.dut
-        ctx.set(dut.stat_valid, 1)
-        ctx.set(dut.stat_tid, tid)
-        ctx.set(dut.stat_value, value)
+        ctx.set(dut.statistics.valid, 1)
+        ctx.set(dut.statistics.tid, tid)
+        ctx.set(dut.statistics.value, value)
         await ctx.tick()
-        ctx.set(dut.stat_valid, 0)
+        ctx.set(dut.statistics.valid, 0)
 
 
 def test_scale_follows_the_rule_for_random_statistics():
@@ -92,18 +93,18 @@ def test_statistics_are_ored_in_successive_cycles_beside_an_operation():
     async def testbench(ctx):
         driver = ScaleDriver(ctx, dut)
         expected = [0] * TENSORS
-        ctx.set(dut.op, ScaleOp.SCALE)
-        ctx.set(dut.tid, TENSORS - 1)
-        ctx.set(dut.target, TENSORS - 1)
+        ctx.set(dut.request.op, ScaleOp.SCALE)
+        ctx.set(dut.request.tid, TENSORS - 1)
+        ctx.set(dut.request.target, TENSORS - 1)
         for n in range(300):
-            ctx.set(dut.start, n % 50 >= 20)
+            ctx.set(dut.request.start, n % 50 >= 20)
             tid, value = rng.randrange(TENSORS - 1) if n % 3 else 5, 1 << rng.randrange(64)
             if n % 7 == 6:
                 await ctx.tick()
                 continue
             await driver.observe(tid, value)
             expected[tid] |= value
-        ctx.set(dut.start, 0)
+        ctx.set(dut.request.start, 0)
         await ctx.tick().repeat(10)
         expected[0] = 0
         for tid in range(TENSORS):
@@ -130,11 +131,11 @@ def test_number_0_and_numbers_beyond_the_file_read_0():
             assert await driver.operate(ScaleOp.ADD, tid=tid, value=-30, clear=1) == -30
             assert await driver.exponent(tid) == 0
             assert (await driver.host(tid))[0] == 0
-            for name in ("host_write", "host_clear"):
-                ctx.set(dut.host_value, 99)
-                ctx.set(getattr(dut, name), 1)
+            for write in (dut.host.write, dut.host.clear):
+                ctx.set(dut.host.value, 99)
+                ctx.set(write, 1)
                 await ctx.tick()
-                ctx.set(getattr(dut, name), 0)
+                ctx.set(write, 0)
             assert (await driver.host(tid))[0] == 0
         assert (await driver.host(0))[1] == 0
         for tid in range(1, TENSORS):
@@ -149,19 +150,19 @@ def test_terms_of_a_shift_list_and_host_access():
 
     async def testbench(ctx):
         driver = ScaleDriver(ctx, dut)
-        ctx.set(dut.host_tid, 3)
-        ctx.set(dut.host_value, -300)
-        ctx.set(dut.host_write, 1)
+        ctx.set(dut.host.tid, 3)
+        ctx.set(dut.host.value, -300)
+        ctx.set(dut.host.write, 1)
         await ctx.tick()
-        ctx.set(dut.host_write, 0)
+        ctx.set(dut.host.write, 0)
         assert await driver.exponent(3) == -300
         assert (await driver.host(3))[0] == -300
         assert await driver.operate(ScaleOp.ADD, tid=3, value=10) == -290
         assert await driver.operate(ScaleOp.ADD, tid=3, value=10, clear=1) == 310
         await driver.observe(3, 99)
-        ctx.set(dut.host_clear, 1)
+        ctx.set(dut.host.clear, 1)
         await ctx.tick().repeat(2)
-        ctx.set(dut.host_clear, 0)
+        ctx.set(dut.host.clear, 0)
         assert (await driver.host(3)) == (-300, 0)
 
     simulate(dut, testbench)
@@ -174,30 +175,30 @@ def test_seeds_match_the_hash_and_take_at_most_40_cycles():
     async def testbench(ctx):
         for run_seed, step in ((0, 0), (1, 0), (0xFFFFFFFF, 7), (0x12345678, 1000),
                                (rng.getrandbits(32), rng.getrandbits(32))):
-            ctx.set(dut.begin, 1)
+            ctx.set(dut.request.begin, 1)
             ctx.set(dut.run_seed, run_seed)
             ctx.set(dut.step, step)
             await ctx.tick()
-            ctx.set(dut.begin, 0)
+            ctx.set(dut.request.begin, 0)
             # The step's part of the hash is ready long before the first command of a program can be read.
             await ctx.tick().repeat(30)
             for tid in (0, 1, 8, 13, TENSORS - 1):
-                ctx.set(dut.tid, tid)
-                ctx.set(dut.start, 1)
+                ctx.set(dut.request.tid, tid)
+                ctx.set(dut.request.start, 1)
                 cycles = 1
-                while not ctx.get(dut.done):
+                while not ctx.get(dut.request.done):
                     await ctx.tick()
                     cycles += 1
                     assert cycles <= 40
                 await ctx.tick()
-                ctx.set(dut.start, 0)
-                ctx.set(dut.read_en, 1)
-                ctx.set(dut.read_tid, tid)
+                ctx.set(dut.request.start, 0)
+                ctx.set(dut.read.en, 1)
+                ctx.set(dut.read.tid, tid)
                 await ctx.tick()
-                assert ctx.get(dut.read_value) == tensor_seed(run_seed, step, tid)
-        ctx.set(dut.read_tid, TENSORS)
+                assert ctx.get(dut.read.value) == tensor_seed(run_seed, step, tid)
+        ctx.set(dut.read.tid, TENSORS)
         await ctx.tick()
-        assert ctx.get(dut.read_value) == 0
+        assert ctx.get(dut.read.value) == 0
 
     simulate(dut, testbench)
 
@@ -208,17 +209,17 @@ def test_a_step_that_begins_early_gives_its_own_seeds():
     async def testbench(ctx):
         for step in (3, 4):
             ctx.set(dut.step, step)
-            ctx.set(dut.begin, 1)
+            ctx.set(dut.request.begin, 1)
             await ctx.tick()
-            ctx.set(dut.begin, 0)
+            ctx.set(dut.request.begin, 0)
             await ctx.tick().repeat(2)
-        ctx.set(dut.tid, 9)
-        ctx.set(dut.start, 1)
-        await ctx.tick().until(dut.done)
-        ctx.set(dut.start, 0)
-        ctx.set(dut.read_en, 1)
-        ctx.set(dut.read_tid, 9)
+        ctx.set(dut.request.tid, 9)
+        ctx.set(dut.request.start, 1)
+        await ctx.tick().until(dut.request.done)
+        ctx.set(dut.request.start, 0)
+        ctx.set(dut.read.en, 1)
+        ctx.set(dut.read.tid, 9)
         await ctx.tick()
-        assert ctx.get(dut.read_value) == tensor_seed(0, 4, 9)
+        assert ctx.get(dut.read.value) == tensor_seed(0, 4, 9)
 
     simulate(dut, testbench)

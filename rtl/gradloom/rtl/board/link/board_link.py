@@ -6,12 +6,12 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.frame_format import (
+    FIRST_BAUD,
     IDENTITY,
     LINK_REGISTERS,
     LINK_WINDOW,
     MAX_DATA,
     PROTOCOL,
-    REQUEST_HEADER,
     RING_BYTES,
     STEP_BITS,
     bit_step,
@@ -22,7 +22,7 @@ from gradloom.rtl.board.link.registers import manager_members
 from gradloom.rtl.board.link.session import Session
 from gradloom.rtl.board.link.transmitter import Transmitter
 from gradloom.rtl.board.link.uart import UartReceiver, UartTransmitter
-from gradloom.rtl.memory_path.axi import read_members, write_members
+from gradloom.rtl.memory_path.axi import connect_flat, read_members, write_members
 
 __all__ = ["BoardLink", "UartLink", "identity_bytes"]
 
@@ -77,7 +77,7 @@ class BoardLink(wiring.Component):
     """
 
     def __init__(self, config: Config, *, board: str = "SIM0", clock: int = 50_000_000, memory_base: int = 0,
-                 memory_bytes: int = 1 << 25, build: int = 0, baud: int = 115_200) -> None:
+                 memory_bytes: int = 1 << 25, build: int = 0, baud: int = FIRST_BAUD) -> None:
         self.first_step = bit_step(baud, clock)
         self.identity = identity_bytes(config, board=board, clock=clock, memory_base=memory_base, memory_bytes=memory_bytes,
                                        build=build)
@@ -96,13 +96,15 @@ class BoardLink(wiring.Component):
         connect(m, flipped(self.rx), receiver.i)
         connect(m, transmitter.o, flipped(self.tx))
         connect(m, ring.o, bridge.request)
-        for field in REQUEST_HEADER:
-            m.d.comb += getattr(session, field.name).eq(getattr(receiver, field.name))
-        for name in ("welcome", "state", "acknowledge", "again", "expected", "proposed", "token", "tag", "open"):
-            m.d.comb += getattr(transmitter, name).eq(getattr(session, name))
-        for name in ("data", "write", "last"):
-            m.d.comb += [getattr(ring, name).eq(getattr(receiver, name)), getattr(transmitter, name).eq(getattr(bridge, name))]
         m.d.comb += [
+            session.session.eq(receiver.session), session.number.eq(receiver.number), session.ack.eq(receiver.ack),
+            session.kind.eq(receiver.kind),
+            ring.data.eq(receiver.data), ring.write.eq(receiver.write), ring.last.eq(receiver.last),
+            transmitter.data.eq(bridge.data), transmitter.write.eq(bridge.write), transmitter.last.eq(bridge.last),
+            transmitter.welcome.eq(session.welcome), transmitter.state.eq(session.state),
+            transmitter.acknowledge.eq(session.acknowledge), transmitter.again.eq(session.again),
+            transmitter.expected.eq(session.expected), transmitter.proposed.eq(session.proposed),
+            transmitter.token.eq(session.token), transmitter.tag.eq(session.tag), transmitter.open.eq(session.open),
             receiver.hold.eq(session.opening), receiver.error.eq(self.rx_error),
             session.good.eq(receiver.good), session.full.eq(ring.full),
             ring.keep.eq(session.keep), ring.drop.eq(receiver.bad | (receiver.good & ~session.keep)), ring.clear.eq(session.begin),
@@ -111,9 +113,7 @@ class BoardLink(wiring.Component):
             bridge.room.eq(transmitter.room), bridge.open.eq(session.open), bridge.begin.eq(session.begin),
             bridge.stop.eq(session.opening), bridge.irq.eq(self.irq),
         ]
-        for name, member in (read_members(bridge.config) | write_members(bridge.config) | manager_members()).items():
-            inner, outer = getattr(bridge, name), getattr(self, name)
-            m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        connect_flat(m, bridge, self, read_members(bridge.config) | write_members(bridge.config) | manager_members())
         self._window(m, receiver, session, transmitter)
         return m
 
@@ -174,7 +174,5 @@ class UartLink(wiring.Component):
         m.d.comb += [receiver.rx.eq(self.rx_pin), self.tx_pin.eq(transmitter.tx), receiver.bit_step.eq(link.bit_step),
                      transmitter.bit_step.eq(link.bit_step), link.rx_error.eq(receiver.error), link.tx_idle.eq(transmitter.idle),
                      link.line_break.eq(receiver.line_break)]
-        for name, member in self._through.items():
-            inner, outer = getattr(link, name), getattr(self, name)
-            m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        connect_flat(m, link, self, self._through)
         return m

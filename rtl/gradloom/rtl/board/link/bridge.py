@@ -11,7 +11,7 @@ from gradloom.contracts.frame_format import MAX_DATA, MAX_ENTRIES, MEMORY_FIELDS
 from gradloom.contracts.regmap import offset
 from gradloom.rtl.board.link.receiver import RING_WORD
 from gradloom.rtl.board.link.registers import RegisterManager, manager_members
-from gradloom.rtl.memory_path.axi import constant_address_signals, read_members, write_members
+from gradloom.rtl.memory_path.axi import connect_flat, constant_address_signals, read_members, write_members
 
 __all__ = ["CHUNK_BEATS", "Bridge", "window_members"]
 
@@ -118,10 +118,7 @@ class Bridge(wiring.Component):
                          getattr(self, f"m_axi_{channel}len").eq(self.most - 1)]
 
         m.submodules.manager = manager = self.manager = RegisterManager()
-        for name in manager_members():
-            member = manager.signature.members[name]
-            inner, outer = getattr(manager, name), getattr(self, name)
-            m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        connect_flat(m, manager, self, manager_members())
         m.d.comb += [manager.write.eq(self.entry[14:] == Access.WRITE), manager.address.eq(self.entry),
                      manager.value.eq(self.target), self.window_write.eq(manager.write), self.window_address.eq(self.entry),
                      self.window_wdata.eq(self.target)]

@@ -10,6 +10,7 @@ from gradloom.rtl.board.memory.axi_bus import AxiSignature
 from gradloom.rtl.board.memory.packer import Packer, word_length_bits
 from gradloom.rtl.board.memory.sdram import SdramController, pin_members
 from gradloom.rtl.fifo import Fifo
+from gradloom.rtl.memory_path.axi import connect_flat
 
 __all__ = ["BoardMemory", "BusBuffer"]
 
@@ -77,8 +78,6 @@ class BoardMemory(wiring.Component):
             connect(m, buffer.memory, inner)
         connect(m, arbiter.memory, packer.beats)
         connect(m, packer.words, controller.bus)
-        for name, member in self.pins.items():
-            ours, theirs = getattr(self, name), getattr(controller, name)
-            m.d.comb += theirs.eq(ours) if member.flow == In else ours.eq(theirs)
+        connect_flat(m, controller, self, self.pins)
         m.d.comb += self.ready.eq(controller.ready)
         return m
