@@ -3,7 +3,7 @@
 Neither waits for anybody: the recorder (:mod:`gradloom.host.order.synchronize`) orders the reuse of an address behind its users.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 __all__ = ["CachedRing", "FreeListAllocator", "LruSlots", "RingAllocator"]
 
@@ -27,6 +27,12 @@ class RingAllocator:
         if not 0 < count <= self.size:
             raise ValueError(f"{count} addresses do not fit in a memory of {self.size}")
         return self.first + (0 if self._next + count > self.size else self._next)
+
+    def ahead(self, counts: Sequence[int]) -> list[int]:
+        """What :meth:`take` would return for each of several, taken one after the other."""
+        before, found = self._next, [self.take(count) for count in counts]
+        self._next = before
+        return found
 
     def turn(self, count: int) -> None:
         """Begin anew unless so many addresses lie ahead: what is taken next, up to ``count`` in all, does not meet itself."""

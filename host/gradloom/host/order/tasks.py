@@ -7,6 +7,7 @@ channel of loads that several share (:class:`Way`).
 """
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -350,8 +351,9 @@ class Task:
     emitted : :class:`bool`
     through : :class:`int`
         When the commands that it ended with are done.
-    takes : tuple of (:class:`~gradloom.host.order.allocators.RingAllocator`, int)
-        What it takes first of each ring whose addresses are to have been used: how many.
+    takes : tuple of (:class:`~gradloom.host.order.allocators.RingAllocator`, tuple of int)
+        What it takes of each ring whose addresses are to have been used, one after the other, until it uses itself what others
+        have left there.
     twin : :class:`Task`, optional
         What others come behind, if this one comes in its place.
     """
@@ -364,21 +366,26 @@ class Task:
     reads: tuple[Access | PlannedAccess, ...] = ()
     emitted: bool = False
     through: int = 0
-    takes: tuple[tuple[RingAllocator, int], ...] = ()
+    takes: tuple[tuple[RingAllocator, tuple[int, ...]], ...] = ()
     twin: "Task | None" = None
 
     def __post_init__(self) -> None:
-        found = dict[RingAllocator, int]()
+        found = defaultdict[RingAllocator, list[int]](list)
+        own, used = set[object](), set[object]()
         for step in self.steps:
             if isinstance(step, Take) and isinstance(step.source, RingAllocator) and step.source.name:
-                found.setdefault(step.source, step.place.count)
-        self.takes = tuple(found.items())
+                own.add(step.place)
+                if step.source.name not in used:
+                    found[step.source].append(step.place.count)
+            elif isinstance(step, Command):
+                used |= {access.space for access in step.reads if isinstance(access, PlannedAccess) and not own.issuperset(access.sources)}
+        self.takes = tuple((ring, tuple(counts)) for ring, counts in found.items())
 
     def taken(self) -> Iterator[Access]:
         """Where what it takes of rings would lie if it came now."""
-        for ring, count in self.takes:
-            start = ring.find(count)
-            yield Access(ring.name, ((start, start + count),))
+        for ring, counts in self.takes:
+            for start, count in zip(ring.ahead(counts), counts, strict=True):
+                yield Access(ring.name, ((start, start + count),))
 
     def read(self) -> list[Access]:
         """Parts of tensors in DRAM that it reads, and what others have made on the array; known when it may come."""
