@@ -72,7 +72,7 @@ def error_works(
     bits: bool,
     masked: bool,
     convolved: Callable[[Range, Range | None], Parts] = lambda *_: (),
-    rows_given: Callable[[int, Range, int], DataRegion] | None = None,
+    rows_given: Callable[[int, Range, int], Parts] = lambda *_: (),
     fetch: Callable[[Range, int, Sequence[Range | None]], None] = lambda *_: None,
     made: Callable[[Range, Range], Parts] | None = None,
     early: Parts = (),
@@ -110,8 +110,7 @@ def error_works(
         for tap, group in enumerate(tile):
             for part, rows in itertools.product(equal_ranges(*images, limit), cut):
                 found = gives(images, (group, group + 1)) if (part[1], rows) == (images[1], cut[-1]) else ()
-                if rows_given:
-                    found += tuple(rows_given(image, rows or (0, plane.y), group) for image in range(*part))
+                found += tuple(some for image in range(*part) for some in rows_given(image, rows or (0, plane.y), group))
                 yield Piece(BoundEngine.ACORE, (part[1] - part[0]) * plane.of(rows).nb, gives=found, loads=False)
                 fields = work.psum_fields(sums, tap, images, part, rows)
                 encode(ErrorPart(part, group, plane.of(rows), rows, fields, [*sums.read]))

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 from gradloom.contracts.isa import Dest, Kind, Source
 from gradloom.host.backward.conv_backward_tiles import ErrorPart, error_works
-from gradloom.host.compilation.layer_sizes import Plane, shape_of
+from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.schedule_rounding import plane_rounding
+from gradloom.host.dram.memory_map import Region
 from gradloom.host.order.pieces import DataRegion, Work
 from gradloom.host.tiles.convolution import Convolution
+from gradloom.host.tiles.flat_shapes import backward_shape
 from gradloom.host.tiles.phase_sweeps import backward_sweep
 from gradloom.host.tiles.pool_pass import backward_pass, pool_work
 from gradloom.models.network import Conv, FullyConnected, Layer, Pool, Subsample
@@ -115,7 +117,7 @@ def second_error(builder: ProgramBuilder, layer: Conv | FullyConnected, *, dry: 
 
     def encode(part: ErrorPart) -> None:
         part.fields |= plane_rounding(builder, layer.name, Kind.DS, shape, part.images, part.group, every * part.row)
-        _encode(builder, "BP_OUT", tail, part, (layer.name, "ds"), dry, every)
+        _encode(builder, "BP_OUT", tail, part, builder.memory[layer.name, "ds"], dry, every)
 
     works = error_works(
         builder,
@@ -135,7 +137,7 @@ def second_error(builder: ProgramBuilder, layer: Conv | FullyConnected, *, dry: 
 
 def _backward_work(builder: ProgramBuilder, layer: Conv | FullyConnected, *, kept: bool = False) -> tuple[Convolution, Plane]:
     """The backward convolution and the planes of its results, without rows of zeros if only others are to be ``kept``."""
-    shape = shape_of(builder.network, layer, builder.config)
+    shape = backward_shape(builder.network, layer, builder.config, builder.images[1] - builder.images[0])
     region = builder.memory[layer.name, dx_region_name(builder, layer)]
     sweep = backward_sweep(shape, kept=kept)
     plane = Plane(sweep.upi if sweep.kept else shape.yi, shape.xi)
@@ -143,7 +145,7 @@ def _backward_work(builder: ProgramBuilder, layer: Conv | FullyConnected, *, kep
 
 
 def _encode(
-    builder: ProgramBuilder, program: str, tail: tuple, part: ErrorPart, target: tuple[str, str], dry: bool, every: int = 1
+    builder: ProgramBuilder, program: str, tail: tuple, part: ErrorPart, target: Region, dry: bool, every: int = 1
 ) -> None:
     """RUN that writes output A and its store, to every row or every second one."""
     oa = builder.ring["OA"].take(part.beats)
@@ -155,7 +157,7 @@ def _encode(
         writes=[("OA", oa, part.beats)],
     )
     if not dry:
-        builder.store_planes(Source.OA, builder.memory[target], part.images, part.group, oa, part.rows, every)
+        builder.store_planes(Source.OA, target, part.images, part.group, oa, part.rows, every)
 
 
 def _convolved_error(
@@ -163,10 +165,11 @@ def _convolved_error(
 ) -> list[Work]:
     network, memory = builder.network, builder.memory
     channels, y, x = network.shape(name)
-    plane, zero = Plane(y, x), output_zero(builder, name)
+    zero = output_zero(builder, name)
     encoded = not isinstance(network.layer(name), Subsample)
     shortcut = network.shortcut(name)
-    work = None if main is None else _backward_work(builder, main)[0]
+    work, plane = _backward_work(builder, main) if main else (None, Plane(y, x))
+    flat = work.shape.flat if work else None
     program, sums = "BP_OUT", {"SH1": relative(network.dz_tid(name), zero)}
     added = ""
     if shortcut is not None:
@@ -179,14 +182,19 @@ def _convolved_error(
     def encode(part: ErrorPart) -> None:
         fields, reads = part.fields, part.reads
         if encoded:
-            fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), part.images, part.group, part.row)
+            group, (row, column) = part.group, (part.row, 0)
+            if flat:
+                group, (row, column) = part.group // flat.beats, flat.place(part.group % flat.beats)
+            fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), part.images, group, row, column)
+        if flat:
+            part.plane = Plane(1, flat.columns(part.group % flat.beats))
         if shortcut is not None:
             fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, added], part.images, part.group, part.rows)
             reads.append(("AA", fields["sa0"], part.beats))
         if added == "dz" and shortcut is not None:
             fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], part.images, part.group, part.rows)
             reads.append(("AM", fields["sm0"], part.count * part.plane.bits))
-        _encode(builder, program, tail, part, (name, "dz"), dry)
+        _encode(builder, program, tail, part, memory[name, "dz"].flattened(flat), dry)
 
     def fetch(images: Range, group: int, rows: Sequence[Range | None]) -> None:
         if shortcut is not None:
@@ -198,15 +206,29 @@ def _convolved_error(
         others = (builder.part(shortcut.layer, added, images, groups),) if shortcut else ()
         return (builder.part(main.name, dx_region_name(builder, main), images), *others) if main else others
 
+    def whole(groups: Range | None) -> tuple[Range, ...]:
+        """The channel group that groups of results end, if any: of a flattened plane that with its last beat."""
+        if groups is None or flat is None:
+            return (groups or (0, builder.groups(channels)),)
+        first, last = groups[0] // flat.beats, groups[1] // flat.beats
+        return ((first, last),) if first < last else ()
+
     def gives(images: Range, groups: Range | None) -> tuple[DataRegion, ...]:
-        rows = () if main else builder.every_row(name, "dz", images, groups or (0, builder.groups(channels)))
+        return tuple(part for some in whole(groups) for part in given(images, some))
+
+    def given(images: Range, groups: Range) -> tuple[DataRegion, ...]:
+        rows = () if main else builder.every_row(name, "dz", images, groups)
         return (builder.part(name, "dz", images, groups), *rows)
 
     def used(images: Range, groups: Range | None) -> tuple[DataRegion, ...]:
-        return (convolved(builder, main, images, groups),) if main else ()
+        return tuple(convolved(builder, main, images, some) for some in whole(groups)) if main else ()
 
-    def rows_given(image: int, rows: Range, group: int) -> DataRegion:
-        return builder.row_part(name, "dz", image, rows, group)
+    def rows_given(image: int, rows: Range, group: int) -> tuple[DataRegion, ...]:
+        if flat is None:
+            return (builder.row_part(name, "dz", image, rows, group),)
+        group, beat = divmod(group, flat.beats)
+        row = flat.place(beat)[0]
+        return (builder.row_part(name, "dz", image, (row, row + 1), group),) if flat.ends_row(beat) else ()
 
     def made(images: Range, groups: Range) -> tuple[DataRegion, ...]:
         assert main is not None
@@ -219,7 +241,7 @@ def _convolved_error(
     slowly = bool(main and source and _slowly_made(builder, main, source))
     return error_works(
         builder, name, work, plane, channels, encode, needs, gives, bits=True, masked=added == "dz", convolved=used, fetch=fetch,
-        rows_given=rows_given if builder.apart else None, early=early,
+        early=early, **({"rows_given": rows_given} if builder.apart else {}),
         made=made if slowly else None,
     )
 
