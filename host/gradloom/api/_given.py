@@ -36,7 +36,7 @@ def load_network(source: Source) -> Network:
     Parameters
     ----------
     source : :class:`str` or :class:`~pathlib.Path`
-        "digits-cnn", "resnet20", "vgg16", "resnet18", or a file (docs/networks.md).
+        "digits-cnn", "lenet10", "resnet20", "vgg16", "resnet18", or a file (docs/networks.md).
 
     Raises
     ------

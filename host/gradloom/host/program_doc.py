@@ -74,7 +74,7 @@ states and batches and read tensors.
 | `backward` | `schedule_backward`, `conv_backward_tiles` | errors through convolutions and pools |
 | | `norm_backward`, `norm_backward_commands` | errors through normalisations, and updates of their parameters |
 | | `weight_gradient`, `gradient_queues`, `gradient_commands` | weight gradients and updates |
-| `tiles` | `phase_sweeps`, `conv_mapping`, `shared_rows` | how the array sweeps a layer: the fields of CONV |
+| `tiles` | `phase_sweeps`, `flat_shapes`, `conv_mapping`, `shared_rows` | how the array sweeps a layer: the fields of CONV |
 | | `convolution_tiles`, `tile_commands`, `convolution` | convolution tiles, their commands, their order |
 | | `row_tiles`, `row_convolution`, `row_parts`, `resident_planes` | planes that do not fit: tiles of rows, parts for the A-Core |
 | `compilation` | `program_builder`, `transfers`, `sums` | the state of a compilation, its loads and stores, partial sums |
@@ -82,7 +82,7 @@ states and batches and read tensors.
 | `order` | `tasks`, `dependences` | a step's commands in the order of their meaning, and which of them come behind which |
 | | `pieces`, `list_scheduler`, `acore_turns` | pieces of work, and which one comes next |
 | | `synchronize`, `accesses`, `liveness`, `allocators` | semaphores, and what they order; addresses on chip |
-| `dram` | `memory`, `layout`, `im2col` | addresses and formats of tensors |
+| `dram` | `memory`, `layout`, `im2col`, `flat_plane` | addresses and formats of tensors |
 | `program` | `assembler`, `disassembler`, `validator` | programs as bytes and as text, and what is wrong with one |
 | `cost_model` | `cost`, `replay`, `clock` | how long a program takes |
 | | `schedule`, `plan`, `choices`, `tune` | a program and its checks; what is free, and the search for better values |

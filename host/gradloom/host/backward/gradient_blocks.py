@@ -17,7 +17,7 @@ from gradloom.host.dram.layout import ceil_div
 from gradloom.host.tiles.conv_mapping import ConvMapping
 from gradloom.host.tiles.spans import Span, spans
 
-__all__ = ["DRAINED", "Blocks", "GradientShape", "choose_blocks", "fitting"]
+__all__ = ["DRAINED", "Blocks", "GradientShape", "choose_blocks", "fitting", "gradient_cycles"]
 
 Range = tuple[int, int]
 
@@ -171,6 +171,12 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range, chosen: i
         _ranges(0, shape.steps, steps),
         stay,
     )
+
+
+def gradient_cycles(shape: GradientShape, config: Config, images: Range) -> int | None:
+    """Cycles of the cheapest cut of :func:`choose_blocks`; ``None`` if nothing fits."""
+    sizes = _sizes(_row_groups(shape.sweep, config, images[1] - images[0]))
+    return min((cost[0] for size in sizes for _, cost in _cuts(shape, config, images, size)), default=None)
 
 
 def _load(shape: GradientShape, config: Config, found: list[Span]) -> _Load:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS
 from gradloom.contracts.isa import Dest, Kind, Opcode, Source, XSource
-from gradloom.host.backward.gradient_blocks import GradientShape
+from gradloom.host.backward.gradient_blocks import GradientShape, gradient_cycles
 from gradloom.host.backward.gradient_queues import GradientQueue
 from gradloom.host.backward.gradient_tiles import Operands, Tile
 from gradloom.host.backward.schedule_backward import dx_kind, dx_region_name
@@ -21,6 +21,7 @@ from gradloom.host.order.pieces import OPEN
 from gradloom.host.order.tasks import Address, Later, Number, PlannedAccess, planned_rows
 from gradloom.host.tiles.conv_mapping import ConvMapping
 from gradloom.host.tiles.convolution import Convolution
+from gradloom.host.tiles.flat_shapes import FLAT_GAIN, flattened
 from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
 from gradloom.host.tiles.shared_rows import SharedRows
 from gradloom.host.tiles.spans import Span
@@ -67,37 +68,51 @@ class GradientCommands:
         self.store_dw = (export or not last) and not dry
         self.rests = builder.network.rounding.keeps_rests and not dry
         """Whether weights have rests, which a dry run does not ask for."""
-        self.shape: Shape = shape_of(builder.network, layer, builder.config)
+        self.bb = builder.config.block_beats
+        self.block = self.bb * builder.config.beat_bytes
+        self.shape: Shape = self._cheapest_shape()
         self.stacked = stacked_sweep(self.shape, builder.config, pairs=False) if self.shape.stackable else None
         """Output groups one by one, with columns of the kernel on the taps, where that takes fewer commands than several do."""
-        self.work = Convolution(
-            builder,
-            layer.name,
-            self.shape,
-            forward_sweep(self.shape, builder.config),
-            builder.memory[layer.input, "z"],
-            self.shape.mg,
-            transpose=False,
-            share=4,
-        )
+        self.work = self._convolution(self.shape)
         self.sweep = self.work.sweep
         self.errors = builder.memory[layer.name, dx_region_name(builder, layer)]
         self.ee = even(self.shape.xo) // 2
-        self.bb = builder.config.block_beats
-        self.block = self.bb * builder.config.beat_bytes
         self.columns = self.shape.kx
-        self.gradients = GradientShape(
-            layer=layer.name,
-            sweep=self.sweep,
-            tiles=len(self.work.tiles()),
-            outputs=self.shape.mg,
-            steps=self.work.steps,
-            error_entries=self.ee,
-            beats=self.bb * (PE_ROWS * PE_TAPS if self.sweep.k1 else min(PE_ROWS, self.shape.ky) * min(PE_TAPS, self.shape.kx)),
+        self.gradients = self._gradient_shape(self.work)
+
+    def _cheapest_shape(self) -> Shape:
+        """The layer's, or with its plane flattened, where that gains much."""
+        builder, layer = self.builder, self.layer
+        whole, flat = shape_of(builder.network, layer, builder.config), flattened(builder.network, layer, builder.config)
+        if flat is None:
+            return whole
+        works = [self._convolution(shape) for shape in (whole, flat)]
+        before, after = (gradient_cycles(self._gradient_shape(work), builder.config, builder.images) for work in works)
+        return flat if before is None or (after is not None and before >= FLAT_GAIN * after) else whole
+
+    def _convolution(self, shape: Shape) -> Convolution:
+        builder, region = self.builder, self.builder.memory[self.layer.input, "z"].flattened(shape.flat)
+        sweep = forward_sweep(shape, builder.config)
+        return Convolution(builder, self.layer.name, shape, sweep, region, shape.mg, transpose=False, share=4)
+
+    def _gradient_shape(self, work: Convolution) -> GradientShape:
+        shape = work.shape
+        return GradientShape(
+            layer=self.layer.name,
+            sweep=work.sweep,
+            tiles=len(work.tiles()),
+            outputs=shape.mg,
+            steps=work.steps,
+            error_entries=even(shape.xo) // 2,
+            beats=self.bb * (PE_ROWS * PE_TAPS if work.sweep.k1 else min(PE_ROWS, shape.ky) * min(PE_TAPS, shape.kx)),
             room=self.line.ring.size,
             share=self.line.share,
             alone=self.line.gate != OPEN,
         )
+
+    def _tensor(self, name: str) -> Region:
+        """A tensor of the weights' form, by the groups of the layer's inputs."""
+        return self.builder.memory[self.layer.name, name].flattened(self.shape.flat)
 
     def _sweep(self, tile: Tile) -> ConvMapping:
         return self.stacked if self.stacked and tile.stacked else self.sweep
@@ -190,9 +205,12 @@ class GradientCommands:
             runs = {"n0": beats, "n1": len(columns), "n2": window.rows, "stride1": columns.step * block, "stride2": region.unit}
             return runs, region.at(m, c) + columns[0] * block, boxes
         if self.sweep.k1:
-            # Of several windows each is a set of its own.
+            # Of several windows each is a set of its own; of a flattened plane the blocks of all go on with the next group's.
             count = len(part)
-            boxes = [((o, o + 1), (i, i + count), every) for o in tile.outputs for i in tile.inputs]
+            groups, blocks = count, every
+            if self.shape.flat:
+                groups, blocks = ceil_div(tile.window + count, self.shape.kx), (tile.window, tile.window + count)
+            boxes = [((o, o + 1), (i, i + groups), blocks) for o in tile.outputs for i in tile.inputs]
             runs = {
                 "n0": count * beats,
                 "n1": len(tile.outputs),
@@ -239,11 +257,11 @@ class GradientCommands:
 
     def _load_streams(self, part: list[Tile], streams: UpdateStreams) -> None:
         for tensor, first in streams.loaded.items():
-            self._load_stream(_OPERANDS[tensor], self.builder.memory[self.layer.name, tensor], part, first)
+            self._load_stream(_OPERANDS[tensor], self._tensor(tensor), part, first)
 
     def _store_streams(self, part: list[Tile], streams: UpdateStreams) -> None:
         for tensor, first in streams.stored.items():
-            self._store_stream(_RESULTS[tensor], self.builder.memory[self.layer.name, tensor], part, first)
+            self._store_stream(_RESULTS[tensor], self._tensor(tensor), part, first)
 
     def _load_stream(self, dest: Dest, region: Region, part: list[Tile], addr: Later, scale: int = 1) -> None:
         runs, offset, boxes = self._transfer(region, part, scale)
@@ -356,14 +374,18 @@ class GradientCommands:
         """Element indices (logical OIHW positions) for stochastic rounding."""
         g = self.builder.config.group
         index, window, columns = self.builder.lowered.index(self.layer.name, g), self._window(tile), self._columns(tile)
+        flat = self.shape.flat
         start = tile.outputs[0] * g * index.out + window.row * index.row + columns[0] * index.column
         step = columns.step * index.column
         if tile.stacked or self.sweep.k1:
             first = [start + index.start(c) for c in tile.inputs]
+            if flat:
+                first = [start + index.start(c // flat.beats) + flat.index(c % flat.beats) * index.column for c in tile.inputs]
             if not tile.stacked:
                 step = ceil_div(self.shape.mg, PE_TAPS) * g * index.out
         else:
             first = [start + index.start(tile.inputs[0]) + r * index.row for r in range(window.rows)]
-        found = {"s_k": step, "s_t": index.group if len(self.sweep.windows) == 1 else 0, "s_lane": index.out, "s_ch": index.lane}
+        beside = index.column if flat else index.group if len(self.sweep.windows) == 1 else 0
+        found = {"s_k": step, "s_t": beside, "s_lane": index.out, "s_ch": index.lane}
         found |= {f"idx{row}": value for row, value in enumerate(first)}
         return {key: value & _INDEX_MASK for key, value in found.items()}

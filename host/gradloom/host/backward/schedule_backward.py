@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 from gradloom.contracts.isa import Dest, Kind, Source
 from gradloom.host.backward.conv_backward_tiles import ErrorPart, error_works
-from gradloom.host.compilation.layer_sizes import Plane, shape_of
+from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.program_builder import ProgramBuilder, shifts
 from gradloom.host.compilation.schedule_rounding import plane_rounding
+from gradloom.host.dram.memory_map import Region
 from gradloom.host.order.pieces import OPEN, Gate, Work
 from gradloom.host.tiles.convolution import Convolution
+from gradloom.host.tiles.flat_shapes import backward_shape
 from gradloom.host.tiles.phase_sweeps import backward_sweep
 from gradloom.host.tiles.pool_pass import backward_pass, pool_work
 from gradloom.models.network import Conv, FullyConnected, Pool, Subsample
@@ -107,7 +109,7 @@ def second_error(builder: ProgramBuilder, layer: Conv | FullyConnected, *, dry: 
 
     def encode(part: ErrorPart) -> None:
         part.fields |= plane_rounding(builder, layer.name, Kind.DS, shape, part.images, part.group, every * part.row)
-        _encode(builder, "BP_OUT", tail, part, (layer.name, "ds"), dry, every)
+        _encode(builder, "BP_OUT", tail, part, builder.memory[layer.name, "ds"], dry, every)
 
     works = error_works(
         builder,
@@ -125,7 +127,7 @@ def second_error(builder: ProgramBuilder, layer: Conv | FullyConnected, *, dry: 
 
 def _backward_work(builder: ProgramBuilder, layer: Conv | FullyConnected, *, kept: bool = False) -> tuple[Convolution, Plane]:
     """The backward convolution and the planes of its results, without rows of zeros if only others are to be ``kept``."""
-    shape = shape_of(builder.network, layer, builder.config)
+    shape = backward_shape(builder.network, layer, builder.config, builder.images[1] - builder.images[0])
     region = builder.memory[layer.name, dx_region_name(builder, layer)]
     sweep = backward_sweep(shape, kept=kept)
     plane = Plane(sweep.upi if sweep.kept else shape.yi, shape.xi)
@@ -133,7 +135,7 @@ def _backward_work(builder: ProgramBuilder, layer: Conv | FullyConnected, *, kep
 
 
 def _encode(
-    builder: ProgramBuilder, program: str, tail: tuple, part: ErrorPart, target: tuple[str, str], dry: bool, every: int = 1
+    builder: ProgramBuilder, program: str, tail: tuple, part: ErrorPart, target: Region, dry: bool, every: int = 1
 ) -> None:
     """RUN that writes output A and its store, to every row or every second one."""
     oa = builder.ring["OA"].take(part.beats)
@@ -145,7 +147,7 @@ def _encode(
         writes=[("OA", oa, part.beats)],
     )
     if not dry:
-        builder.store_planes(Source.OA, builder.memory[target], part.images, part.group, oa, part.rows, every)
+        builder.store_planes(Source.OA, target, part.images, part.group, oa, part.rows, every)
 
 
 def _convolved_error(
@@ -153,10 +155,11 @@ def _convolved_error(
 ) -> list[Work]:
     network, memory = builder.network, builder.memory
     channels, y, x = network.shape(name)
-    plane, zero = Plane(y, x), output_zero(builder, name)
+    zero = output_zero(builder, name)
     encoded = not isinstance(network.layer(name), Subsample)
     shortcut = network.shortcut(name)
-    work = None if main is None else _backward_work(builder, main)[0]
+    work, plane = _backward_work(builder, main) if main else (None, Plane(y, x))
+    flat = work.shape.flat if work else None
     program, sums = "BP_OUT", {"SH1": relative(network.dz_tid(name), zero)}
     added = ""
     if shortcut is not None:
@@ -169,14 +172,19 @@ def _convolved_error(
     def encode(part: ErrorPart) -> None:
         fields, reads = part.fields, part.reads
         if encoded:
-            fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), part.images, part.group, part.row)
+            group, (row, column) = part.group, (part.row, 0)
+            if flat:
+                group, (row, column) = part.group // flat.beats, flat.place(part.group % flat.beats)
+            fields |= plane_rounding(builder, name, Kind.DZ, (channels, y, x), part.images, group, row, column)
+        if flat:
+            part.plane = Plane(1, flat.columns(part.group % flat.beats))
         if shortcut is not None:
             fields["sa0"] = builder.load_planes(Dest.AA, memory[shortcut.layer, added], part.images, part.group, part.rows)
             reads.append(("AA", fields["sa0"], part.beats))
         if added == "dz" and shortcut is not None:
             fields["sm0"] = builder.load_planes(Dest.AM, memory[shortcut.layer, "bit"], part.images, part.group, part.rows)
             reads.append(("AM", fields["sm0"], part.count * part.plane.bits))
-        _encode(builder, program, tail, part, (name, "dz"), dry)
+        _encode(builder, program, tail, part, memory[name, "dz"].flattened(flat), dry)
 
     def fetch(images: Range, group: int, rows: Sequence[Range | None]) -> None:
         if shortcut is not None:

@@ -231,6 +231,9 @@ class WeightGradient(GradientCommands):
         layer may come one by one with three columns of its kernel in place of themselves on the taps.
         """
         if len(self.sweep.windows) > 1:
+            if self.shape.flat and len(chosen) == len(self.sweep.windows):
+                yield from self._flat_sets(outputs, low, high)
+                return
             if self.stacked and len(outputs) * len(self.stacked.windows) < len(chosen) == len(self.sweep.windows):
                 columns, inputs = range(len(self.stacked.windows)), tuple(range(self.shape.cg))
                 yield from ([Tile(0, (m,), inputs, window, stacked=True)] for m in outputs for window in columns)
@@ -244,6 +247,17 @@ class WeightGradient(GradientCommands):
             part = list(alike)
             limit = self.builder.config.abuf_depth // _FULL_SETS // self._with_rests(self._beats(part[0]))
             yield from _lists(part, min(limit, self._at_once(part)) if self.sweep.k1 or self._drained(part[0]) else limit)
+
+    def _flat_sets(self, outputs: tuple[int, ...], low: int, high: int) -> Iterator[list[Tile]]:
+        """Tiles of a flattened plane: the columns of successive beats lie one behind the other in DRAM, and so do the indices of
+        their elements in the same run of a channel group."""
+        flat = self.shape.flat
+        assert flat is not None
+        tiles = [self._tile(step, outputs, window) for step in range(low, high) for window in range(len(self.sweep.windows))]
+        for _, alike in itertools.groupby(tiles, key=lambda tile: [c // flat.run for c in tile.inputs]):
+            part = list(alike)
+            limit = self.builder.config.abuf_depth // _FULL_SETS // self._with_rests(self._beats(part[0]))
+            yield from _lists(part, min(limit, self._at_once(part)))
 
     def _at_once(self, part: list[Tile]) -> int:
         """Tiles of a set that one command of the A-Core may update."""
@@ -263,7 +277,7 @@ class WeightGradient(GradientCommands):
         ``apart``: other commands come between the tiles. What the A-Core needs is loaded with the last one then, as nothing keeps
         others from its addresses.
         """
-        builder, memory, name = self.builder, self.builder.memory, self.layer.name
+        builder = self.builder
         total = sum(self._beats(tile) for tile in part)
         streams = UpdateStreams({}, {})
         later = builder.apart and final and self.first and self.last
@@ -275,7 +289,7 @@ class WeightGradient(GradientCommands):
                 self._places[group[0]] = builder.collector.take(self.line.ring, beats)
             dw = self._places[group[0]]
             if final and not self.first:
-                self._load_stream(Dest.XIN, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
+                self._load_stream(Dest.XIN, self._tensor("dw"), group, dw % builder.config.export_depth, 8)
             step, gap = (self.bb, len(group) - 1) if self.sweep.k1 else (beats // len(group), 0)
             for place, tile in enumerate(group):
                 if tile is not part[0]:
@@ -289,14 +303,14 @@ class WeightGradient(GradientCommands):
             elif final:
                 self._finish(group, dw, beats, streams.behind(offset))
                 if self.store_dw:
-                    self._store_stream(Source.XOUT, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
+                    self._store_stream(Source.XOUT, self._tensor("dw"), group, dw % builder.config.export_depth, 8)
             offset += beats
         if final and self.last and not self.dry and not later:
             self._store_streams(part, streams)
 
     def _update_later(self, group: list[Tile], dw: Address, beats: int) -> None:
         """The update of some drained tiles as a work of the A-Core's own."""
-        builder, memory, name = self.builder, self.builder.memory, self.layer.name
+        builder = self.builder
 
         def update() -> Work:
             yield Piece(BoundEngine.ACORE, beats, update=True)
@@ -304,7 +318,7 @@ class WeightGradient(GradientCommands):
             self._load_streams(group, streams)
             self._finish(group, dw, beats, streams)
             if self.store_dw:
-                self._store_stream(Source.XOUT, memory[name, "dw"], group, dw % builder.config.export_depth, 8)
+                self._store_stream(Source.XOUT, self._tensor("dw"), group, dw % builder.config.export_depth, 8)
             if not self.dry:
                 self._store_streams(group, streams)
 

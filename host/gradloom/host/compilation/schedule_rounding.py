@@ -13,11 +13,11 @@ def _converter(number: int, tid: int, f: int) -> dict[str, int]:
     return {f"t{number}": tid, f"f{number}": f, f"r{number}": int(f != NEAREST_F)}
 
 
-def _index(shape: tuple[int, int, int], images: tuple[int, int], first_channel: int, row: int) -> dict[str, int]:
-    """Element indices of the planes of one channel group from a row on: linear NCHW positions in the whole batch."""
+def _index(shape: tuple[int, int, int], images: tuple[int, int], first_channel: int, row: int, column: int = 0) -> dict[str, int]:
+    """Element indices of the planes of one channel group from a position on: linear NCHW positions in the whole batch."""
     channels, y, x = shape
     plane = y * x
-    found = {"idx0": (images[0] * channels + first_channel) * plane + row * x, "s_k": channels * plane, "s_ch": plane}
+    found = {"idx0": (images[0] * channels + first_channel) * plane + row * x + column, "s_k": channels * plane, "s_ch": plane}
     return {key: value & _INDEX_MASK for key, value in found.items()}
 
 
@@ -29,6 +29,7 @@ def plane_rounding(
     images: tuple[int, int],
     group: int,
     row: int = 0,
+    column: int = 0,
 ) -> dict[str, int]:
     """Converter 2 writes tensor ``kind`` of layer ``name``, planes of one channel group of some images.
 
@@ -36,14 +37,14 @@ def plane_rounding(
     ----------
     shape : (C, Y, X)
         Of the tensor.
-    row : :class:`int`
-        First row of the planes that is written.
+    row, column : :class:`int`
+        First position of the planes that is written.
     """
     f = builder.network.rounding.f(Kind(kind))
     if not builder.training and f == NEAREST_F:
         return {"t2": 0, "f2": f}
     fields = _converter(2, builder.tid(name, kind), f)
-    return fields if f == NEAREST_F else fields | _index(shape, images, group * builder.config.group, row)
+    return fields if f == NEAREST_F else fields | _index(shape, images, group * builder.config.group, row, column)
 
 
 def xhat_rounding(builder: ProgramBuilder, name: str, images: tuple[int, int], group: int, row: int = 0) -> dict[str, int]:

@@ -162,7 +162,7 @@ class Transfers:
         self.put(
             Opcode.LOAD,
             {"dest": int(dest), "n0": n0, "addr0": addr, **self._from(region, offset), **fields},
-            reads=[tensor_access(region.space, box) for box in boxes],
+            reads=[tensor_access(region.space, region.part(box)) for box in boxes],
             writes=[PlannedAccess(dest.name, place)],
         )
 
@@ -175,7 +175,7 @@ class Transfers:
             Opcode.STORE,
             {"src": int(src), "n0": n0, "addr0": addr, **self._from(region, offset), **loops},
             reads=[PlannedAccess(src.name, (place,))],
-            writes=[tensor_access(region.space, box) for box in boxes],
+            writes=[tensor_access(region.space, region.part(box)) for box in boxes],
         )
 
     def _from(self, region: Region, offset: int) -> dict[str, int]:

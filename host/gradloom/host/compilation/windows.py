@@ -1,12 +1,13 @@
 """Kernel windows of a layer, and its sizes in channel groups.
 
 Kernels wider than 3 are folded into windows of at most 3 x 3 taps; a fully connected layer is a convolution whose kernel is its
-input's plane (with X rounded up to even).
+input's plane (with X rounded up to even), or one of 1 x 2 on the beats of that plane (:mod:`gradloom.host.tiles.flat_shapes`).
 """
 
 import dataclasses
 
 from gradloom.contracts.config import PE_ROWS, PE_TAPS
+from gradloom.host.dram.flat_plane import FlatPlane
 
 __all__ = ["Shape", "Window", "kernel_windows"]
 
@@ -52,6 +53,7 @@ class Shape:
         has channels in the last one
     across : of a 1 x Kx kernel of a first layer (:mod:`gradloom.host.dram.im2col`): columns from window to window; column k
         of the kernel reads column k div ``stride`` of row k mod ``stride``
+    flat : the plane of a fully connected layer's inputs, if its beats are planes of 1 x 2 of their own
     """
 
     cg: int
@@ -67,6 +69,7 @@ class Shape:
     laps_in: int = 1
     laps_out: int = 1
     across: int | None = None
+    flat: FlatPlane | None = None
 
     @property
     def stackable(self) -> bool:

@@ -6,7 +6,9 @@ from typing import Any
 
 from gradloom.contracts.config import Config
 from gradloom.host.dram import layout
+from gradloom.host.dram.flat_plane import FlatPlane
 from gradloom.host.dram.layout import bitmap_beats, ceil_div, even, plane_beats
+from gradloom.host.order.accesses import Ranges
 from gradloom.models.network import INPUT, Conv, FullyConnected, MaxPool, Network, Subsample
 
 __all__ = ["ALIGNMENT", "MemoryMap", "Region", "memory_map"]
@@ -32,6 +34,8 @@ class Region:
         Logical shape.
     steps : :class:`int`
         Copies one after the other, one for each step of a start (inputs, labels, logits).
+    flat : :class:`~gradloom.host.dram.flat_plane.FlatPlane`, optional
+        The plane of the tensor, or of the kernel, whose beats are planes of their own (:meth:`flattened`).
     """
 
     layer: str
@@ -43,6 +47,7 @@ class Region:
     unit: int
     shape: tuple[int, ...]
     steps: int = 1
+    flat: FlatPlane | None = None
 
     @property
     def space(self) -> str:
@@ -61,6 +66,30 @@ class Region:
     @property
     def size(self) -> int:
         return self.steps * self.step_bytes
+
+    def flattened(self, plane: FlatPlane | None) -> "Region":
+        """The same bytes with every beat of a plane (weights: the blocks of its two columns) as a unit; ``None``: as they are."""
+        if plane is None:
+            return self
+        inner, unit = self.inner * plane.beats, self.unit // plane.beats
+        return dataclasses.replace(self, inner=inner, unit=unit, shape=(self.shape[0], inner, 1, 2), flat=plane)
+
+    def part(self, box: Ranges) -> Ranges:
+        """Units of the tensor by channel groups, as they conflict with others: of a flattened one's ``box``.
+
+        Of one channel group the rows, or the blocks from those of the box's first unit on that its third range says; where it lies
+        in several, all of them.
+        """
+        if self.flat is None:
+            return box
+        (first, last), beats = box[1], self.flat.beats
+        group, beat = divmod(first, beats)
+        groups = group, ceil_div(last, beats)
+        if groups != (group, group + 1) or (self.kind != "feature" and len(box) == 2):
+            return box[0], groups
+        if self.kind == "feature":
+            return box[0], groups, (self.flat.place(beat)[0], self.flat.place(beat + last - first - 1)[0] + 1)
+        return box[0], groups, (2 * beat + box[2][0], 2 * beat + box[2][1])
 
     def at(self, outer: int, inner: int = 0) -> int:
         """Byte offset of a unit from the region's start."""

@@ -1,9 +1,10 @@
 """What the forward passes of all layers with weights begin from."""
 
-from gradloom.host.compilation.layer_sizes import Plane, shape_of
+from gradloom.host.compilation.layer_sizes import Plane
 from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.order.pieces import OPEN, Gate
 from gradloom.host.tiles.convolution import Convolution
+from gradloom.host.tiles.flat_shapes import forward_shape
 from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
 from gradloom.models.network import INPUT, Conv, FullyConnected, Layer
 
@@ -14,9 +15,9 @@ def forward_work(builder: ProgramBuilder, layer: Conv | FullyConnected, *, stack
     """A layer's convolution in tiles, and its output's plane."""
     network, name = builder.network, layer.name
     _, y, x = network.shape(name)
-    plane, shape = Plane(y, x), shape_of(network, layer, builder.config)
+    plane, shape = Plane(y, x), forward_shape(network, layer, builder.config, builder.images[1] - builder.images[0])
     sweep = (stacked_sweep if stacked else forward_sweep)(shape, builder.config)
-    region = builder.memory[layer.input, "z"]
+    region = builder.memory[layer.input, "z"].flattened(shape.flat)
     ordered = name == network.logits.name
     return Convolution(builder, name, shape, sweep, region, shape.mg, transpose=False, beats=plane.nb, ordered=ordered), plane
 

@@ -378,7 +378,8 @@ class Task:
                 if step.source.name not in used:
                     found[step.source].append(step.place.count)
             elif isinstance(step, Command):
-                used |= {access.space for access in step.reads if isinstance(access, PlannedAccess) and not own.issuperset(access.sources)}
+                used |= {access.space for access in step.reads
+                         if isinstance(access, PlannedAccess) and not own.issuperset(access.sources)}
         self.takes = tuple((ring, tuple(counts)) for ring, counts in found.items())
 
     def taken(self) -> Iterator[Access]:

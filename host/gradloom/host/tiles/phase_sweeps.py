@@ -15,10 +15,10 @@ def forward_sweep(shape: Shape, config: Config) -> ConvMapping:
     """Forward, and the input side of the weight gradient.
 
     A 1 x 1 kernel of stride 2 without padding stores only the rows that it reads. A 1 x Kx kernel
-    (:mod:`gradloom.host.dram.im2col`) has Kx windows of one position.
+    (:mod:`gradloom.host.dram.im2col`) has Kx windows of one position, and so have the beats of a flattened plane.
     """
     lowered = shape.across is not None
-    one = lowered or (shape.ky == shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2))
+    one = lowered or shape.flat is not None or (shape.ky == shape.kx == 1 and not (config.wpus == 2 and shape.stride == 2))
     windows = tuple(kernel_windows(shape.ky, shape.kx, shape.stride))
     if one:
         windows = tuple(Window(0, 1, col, 1) for col in range(shape.kx))
@@ -83,9 +83,24 @@ def backward_sweep(shape: Shape, *, kept: bool = False) -> ConvMapping:
     Stride 1: the rotated kernel with pad K - 1 - p. Stride 2: pattern BP2; for a window from kernel row r the
     first unit is floor((p - 1) / 2) - r / 2, so that all windows add to the same positions, and the plane
     starts at the second row of its unit for even p. A 1 x 1 kernel of stride 2 without padding computes the
-    error at the output's size; the A-Core spreads it, with ``kept`` only along the rows.
+    error at the output's size; the A-Core spreads it, with ``kept`` only along the rows. Of a flattened plane each column of the
+    kernel gives one of two positions, and 0 at the other: it reads the error's column of padding there.
     """
     common = (shape.mg, shape.yo, even(shape.xo) // 2)
+    if shape.flat:
+        return ConvMapping(
+            Pattern.K1,
+            PsumLayout.K1,
+            *common,
+            shape.yi,
+            shape.xi,
+            1,
+            tuple(Window(0, 1, col, 1) for col in range(shape.kx)),
+            (0,) * shape.kx,
+            tuple(-col for col in range(shape.kx)),
+            pitch=shape.yo,
+            laps=shape.laps_out,
+        )
     one = shape.ky == 1 and shape.kx == 1
     if one and (shape.stride == 1 or shape.pad == 0):
         up = shape.stride == 2

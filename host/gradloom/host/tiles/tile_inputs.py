@@ -156,7 +156,8 @@ class TileInputs:
     def reads(self, images: Range, chunk: Range) -> list[Access]:
         """Parts of the tensor that a chunk of steps needs."""
         chunks = [self.weights.row_groups(row, chunk) for row in range(PE_ROWS)] if self.sweep.dealt else [chunk]
-        return [tensor_access(self.tensor.space, (images, some, self._tensor_rows((0, self.sweep.rows))))
+        rows = self._tensor_rows((0, self.sweep.rows))
+        return [tensor_access(self.tensor.space, self.tensor.part((images, some, rows)))
                 for some in chunks if some[0] < some[1]]
 
     def strips(self, images: Range) -> list[Range]:

@@ -40,7 +40,7 @@ class TileWeights:
 
     def __init__(self, builder: ProgramBuilder, layer: str, shape: Shape, sweep: ConvMapping, *, transpose: bool) -> None:
         self.builder, self.layer, self.shape, self.sweep, self.transpose = builder, layer, shape, sweep, transpose
-        self.region = builder.memory[layer, "w"]
+        self.region = builder.memory[layer, "w"].flattened(shape.flat)
         self.beats = self.region.data_bytes() // builder.config.beat_bytes
         self.steps = sweep.group_step()
         self._blocks = shape.ky * shape.kx
@@ -64,7 +64,7 @@ class TileWeights:
             chunks = [(0, self.shape.cg)]
         pairs = [((m, m + 1), some) for m in outputs for some in chunks if some[0] < some[1]]
         boxes = [(inputs, outs) if self.transpose else (outs, inputs) for outs, inputs in pairs]
-        return [tensor_access(self.region.space, box) for box in boxes]
+        return [tensor_access(self.region.space, self.region.part(box)) for box in boxes]
 
     def _key(self, outputs: list[int], chunk: Range) -> tuple[str, bool, tuple[int, ...], Range]:
         return self.layer, self.transpose, tuple(outputs), chunk
@@ -126,20 +126,20 @@ class TileWeights:
 
     def _load_kernel1(self, outputs: list[int], chunk: Range, addr: int, windows: int) -> None:
         """One load a PE row and tap, the taps of a row at the same addresses and so through one channel. Backward the taps of an
-        input group lie one behind the other in DRAM, so that one load brings all of a row."""
+        input group lie one behind the other in DRAM, so that one load brings all of a row, but those of several windows."""
         builder, region, size = self.builder, self.region, chunk[1] - chunk[0]
         bb, each = builder.config.block_beats, len(self.sweep.windows)
-        shared = size * each * len(outputs) * PE_ROWS * bb > windows
+        shared, woven = size * each * len(outputs) * PE_ROWS * bb > windows, self.transpose and each == 1
         for row in range(PE_ROWS):
             first, last = self.row_groups(row, chunk)
             if first == last:
                 continue
             way = builder.channel(Dest.WBUF, shared=shared, most=self.ways)
-            taps = [outputs] if self.transpose else [[m] for m in outputs]
+            taps = [outputs] if woven else [[m] for m in outputs]
             for tap, (m, *more) in enumerate(taps):
                 groups = ((first, last), (m, m + 1 + len(more))) if self.transpose else ((m, m + 1), (first, last))
                 runs = (
-                    {"n0": len(outputs) * bb, "n1": last - first, "stride1": region.outer_bytes}
+                    {"n0": len(taps[tap]) * each * bb, "n1": last - first, "stride1": region.outer_bytes}
                     if self.transpose
                     else {"n0": (last - first) * each * bb}
                 )
@@ -153,8 +153,8 @@ class TileWeights:
                     length=(last - first) * each,
                     way=way,
                     bank0=tap,
-                    linear=int(not self.transpose),
-                    ostep=1,
+                    linear=int(not woven),
+                    ostep=each if self.transpose else 1,
                 )
 
     def _load_columns(self, m: int, addr: int) -> None:

@@ -30,6 +30,20 @@ FAULTS = (
         f"{_TESTS}/host/tiles/test_row_tiles.py::test_strips_hold_the_rows_of_their_windows",
     ),
     Fault(
+        "an update of a flattened plane goes on into the next row of an odd plane",
+        f"{_HOST}/dram/flat_plane.py",
+        "return self._of_row if self.x & 1 else self.beats",
+        "return self.beats",
+        f"{_TESTS}/host/dram/test_flat_plane.py::test_beats_of_a_plane",
+    ),
+    Fault(
+        "the second column of a flattened plane's kernel gives the first position",
+        f"{_HOST}/tiles/phase_sweeps.py",
+        "tuple(-col for col in range(shape.kx))",
+        "(0,) * shape.kx",
+        f"{_TESTS}/host/tiles/test_flat_shapes.py::test_two_steps_write_the_bytes_of_the_golden_model",
+    ),
+    Fault(
         "an overflow of the machine is told of the phase before",
         f"{_HOST}/devices/runner.py",
         "phase = PHASES[tag % 8] if",

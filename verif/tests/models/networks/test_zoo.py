@@ -12,8 +12,10 @@ from gradloom.models.networks import zoo
 from gradloom.models.state import State
 
 # Multiply-accumulates (forward, one image) and weights without biases, normalisation and projections' extras:
-# He et al. table 6 (0.27 M parameters), Simonyan and Zisserman configuration D on 32 x 32, He et al. table 1 (1.8 G).
+# EF-Train section 6.4 (25.17 M operations a step: twice three times all layers less the first), He et al. table 6 (0.27 M
+# parameters), Simonyan and Zisserman configuration D on 32 x 32, He et al. table 1 (1.8 G).
 SIZES = {
+    "lenet10": (4_489_856, 94_688),
     "resnet20": (40_551_040, 268_336),
     "vgg16": (313_463_808, 14_977_728),
     "resnet18": (1_814_073_344, 11_678_912),
