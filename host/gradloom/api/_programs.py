@@ -9,10 +9,10 @@ from gradloom.api._given import Source, name_of
 from gradloom.contracts.config import Config
 from gradloom.host.bench.bench_measure import dram_cost, estimate, peak_bytes
 from gradloom.host.bench.bench_record import ETA_CLOCK_MHZ, figures
-from gradloom.host.choices import choose
 from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
-from gradloom.host.plan import Plan
+from gradloom.host.knobs import choose
+from gradloom.host.machine_program import MachineProgram
 from gradloom.host.program.disassembler import disassemble
 from gradloom.host.requests import CONFIG, COUNT, NETWORK, SCHEDULE, Range, Types, check_fields, check_types, given_network
 from gradloom.host.runs.reporting import Listener
@@ -81,7 +81,7 @@ class CompiledProgram:
     network: Network
     config: Config
     batch: int
-    _plan: Plan = dataclasses.field(repr=False)
+    _plan: MachineProgram = dataclasses.field(repr=False)
     _memory: MemoryOptions = dataclasses.field(repr=False)
 
     @functools.cached_property
@@ -202,6 +202,6 @@ def compile(network: Network | Source, config: Config | Source = "small", batch:
                      schedule=name_of(schedule), memory=MemoryOptions() if memory is None else memory)
     found, machine = given_network(asked.network), machine_config("rtl", asked.config)
     images = found.train.batch if asked.batch is None else asked.batch
-    choices = choose(asked.schedule, found, machine, images, Listener().notice)
-    plan = compile_network(found, machine, images, slots=asked.steps, table=asked.steps, choices=choices)
+    knobs = choose(asked.schedule, found, machine, images, Listener().notice)
+    plan = compile_network(found, machine, images, slots=asked.steps, table=asked.steps, knobs=knobs)
     return CompiledProgram(found, machine, images, plan, asked.memory)

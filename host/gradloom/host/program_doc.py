@@ -62,12 +62,12 @@ refuses it.
 _SCHEDULE = """\
 ## From a network to a program
 
-`gradloom.host.schedule.compile_network` gives a `Plan`: program, memory map, and functions that write
+`gradloom.host.schedule.compile_network` gives a `MachineProgram`: program, memory map, and functions that write
 states and batches and read tensors.
 
 | folder | modules | what |
 |---|---|---|
-| `training_step` | `step`, `scales`, `carried`, `turn` | order of a step, calibration, scales, carried updates |
+| `training_step` | `step`, `scales`, `deferred_updates`, `loss_overlap` | order of a step, calibration, scales, carried updates |
 | | `program_loop` | the loop over steps |
 | `forward` | `schedule_forward`, `forward_sweeps`, `schedule_logits` | forward pass of a layer, the loss |
 | | `forward_rows`, `forward_kept` | planes that do not fit, or only nearly |
@@ -85,7 +85,7 @@ states and batches and read tensors.
 | `dram` | `memory`, `layout`, `im2col`, `flat_plane` | addresses and formats of tensors |
 | `program` | `assembler`, `disassembler`, `validator` | programs as bytes and as text, and what is wrong with one |
 | `cost_model` | `cost`, `replay`, `clock` | how long a program takes |
-| | `schedule`, `plan`, `choices`, `tune` | a program and its checks; what is free, and the search for better values |
+| | `schedule`, `machine_program`, `knobs`, `tune` | a program and its checks; what is free, and the search for better values |
 
 A tile of the array is one group of output channels (three for kernel 1) of some images. How many is chosen by
 cycles: rows that the WPUs cannot share evenly cost array cycles, weights are loaded once for every range of images, inputs
@@ -123,7 +123,7 @@ plane, kernel 1 for a plane of one position.
 4. `e[W] = e[W_NEXT]`, then SCALE to W_NEXT; V alike; SCALE of every delayed feature and error.
 5. ADDBASE of inputs, labels and logits; LOOP.
 
-Weight updates of chosen layers (`carried` of a schedule) come beside 2. of the next step, before what they write is read or scaled
+Weight updates of chosen layers (`deferred_layers`) come beside 2. of the next step, before what they write is read or scaled
 there, and LDHYP and the seeds of that step behind them. The first step of a start has none to begin with, so such a program holds
 two steps: the first one, whose LOOP goes forward to a further one, which repeats itself; behind each the updates that are left, and
 END. STEP counts the next step by then, so the host tells a number of a carried update that does not fit with STEP - 1.

@@ -5,15 +5,15 @@ import gc
 from collections.abc import Iterator, Sequence
 
 from gradloom.contracts.config import Config
-from gradloom.host.choices import BY_RULES, Choices, find_choices
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.program_builder import ProgramBuilder
 from gradloom.host.dram.im2col import lower
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.dram.memory_map import ALIGNMENT, memory_map
+from gradloom.host.knobs import DEFAULT_KNOBS, Knobs, find_knobs
+from gradloom.host.machine_program import MachineProgram
 from gradloom.host.order.list_scheduler import Deadlock
 from gradloom.host.order.liveness import OverwrittenBeforeRead
-from gradloom.host.plan import Plan
 from gradloom.host.program.token_check import MAXIMUM, waits_in_queue
 from gradloom.host.training_step.deferred_updates import carried_layers
 from gradloom.host.training_step.program_loop import emit_program
@@ -34,9 +34,9 @@ def compile_network(
     export_dw: bool = False,
     parts: int = 1,
     memory_base: int = 0,
-    choices: Choices | None = None,
-    beside: Sequence[Plan] = (),
-) -> Plan:
+    knobs: Knobs | None = None,
+    beside: Sequence[MachineProgram] = (),
+) -> MachineProgram:
     """Program and memory map of a network on a machine.
 
     Parameters
@@ -58,10 +58,10 @@ def compile_network(
         Process the batch in so many parts one after the other; the results are the same.
     memory_base : :class:`int`
         Byte address of the machine's memory window.
-    choices : :class:`~gradloom.host.choices.Choices`, optional
+    knobs : :class:`~gradloom.host.knobs.Knobs`, optional
         For the training steps; by default those of the package for this network, machine and batch, or else the rules'. The
         calibrating step, the forward pass alone and a batch in parts follow the rules.
-    beside : sequence of :class:`~gradloom.host.plan.Plan`
+    beside : sequence of :class:`~gradloom.host.machine_program.MachineProgram`
         Training programs of the same base, machine and map of memory that stay there: the forward pass reads weights and
         parameters where they have them, and all of its own lies behind them.
 
@@ -85,25 +85,25 @@ def compile_network(
         first=max((plan.size for plan in beside), default=0),
     )
     if calibrate or not training or parts > 1:
-        choices = BY_RULES
-    elif choices is None:
-        choices = find_choices(network, config, batch)
-    builder = ProgramBuilder(lowered.network, config, memory, batch=batch, training=training, choices=choices, lowered=lowered)
+        knobs = DEFAULT_KNOBS
+    elif knobs is None:
+        knobs = find_knobs(network, config, batch)
+    builder = ProgramBuilder(lowered.network, config, memory, batch=batch, training=training, knobs=knobs, lowered=lowered)
     try:
         with _uncollected():
             labels = emit_program(builder, memory_base, calibrate=calibrate, export_dw=export_dw, parts=parts, several=slots > 1)
         builder.check_choices()
     except Deadlock:
-        if choices == BY_RULES:
+        if knobs == DEFAULT_KNOBS:
             raise
-        raise ScheduleError("schedule: with its choices works wait for each other: make it anew with gradloom tune") from None
+        raise ScheduleError("schedule: with its knobs works wait for each other: make it anew with gradloom tune") from None
     except OverwrittenBeforeRead as error:
         raise ScheduleError(
             f"network {network.name!r} on configuration {config.name!r}: {error}: "
             f"raise abuf_depth, mbuf_depth or dw_depth, or change the batch"
         ) from None
     address = ceil_div(memory.size, ALIGNMENT) * ALIGNMENT
-    return Plan(
+    return MachineProgram(
         network=network,
         lowered=lowered,
         config=config,
@@ -118,7 +118,7 @@ def compile_network(
         program_address=memory_base + address,
         instructions=tuple(builder.recorder.instructions),
         labels=labels,
-        offer=builder.offer,
+        search_space=builder.search_space,
         carried=tuple(layer.name for layer in carried_layers(builder)) if len(labels) > 1 else (),
     )
 

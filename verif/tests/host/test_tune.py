@@ -8,9 +8,9 @@ import pytest
 
 from gradloom.contracts.config import PRESETS, load_config
 from gradloom.host import cli
-from gradloom.host.choices import Choices, load_schedule
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.cost import DramCost
+from gradloom.host.knobs import Knobs, load_schedule
 from gradloom.host.schedule import compile_network
 from gradloom.host.tune import _changed, begin, estimated_cycles, search
 from gradloom.models.network import load_network
@@ -28,8 +28,8 @@ def found(jobs=1, trials=TRIALS, seed=3):
 
 def test_a_search_finds_something_better_and_goes_on_where_it_was():
     schedule = found()
-    assert schedule.cycles < schedule.default_cycles and schedule.trials == TRIALS and schedule.choices.record()
-    assert estimated_cycles(DIGITS, SMALL, 4, DramCost(), schedule.choices)[0] == schedule.cycles
+    assert schedule.cycles < schedule.default_cycles and schedule.trials == TRIALS and schedule.knobs.record()
+    assert estimated_cycles(DIGITS, SMALL, 4, DramCost(), schedule.knobs)[0] == schedule.cycles
     *_, in_two_parts = search(DIGITS, SMALL, found(trials=TRIALS // 2), trials=TRIALS // 2, jobs=1)
     assert in_two_parts == schedule
 
@@ -40,25 +40,25 @@ def test_more_processes_try_as_many():
 
 
 @pytest.mark.parametrize(("name", "machine", "seed"), [
-    pytest.param(*case, seed, marks=[pytest.mark.long("further choices of the same kind")] if seed >= in_suite else [])
+    pytest.param(*case, seed, marks=[pytest.mark.long("further knobs of the same kind")] if seed >= in_suite else [])
     for *case, in_suite in (("tiny-residual", "small", 2), ("tiny-strided", "channels", 1), ("tiny-rows", "rows", 1))
     for seed in range(4)
 ])
 def test_no_choice_changes_a_byte(name, machine, seed):
     network = load_network(str(TESTS / "networks" / f"{name}.toml"))
     config = PRESETS.get(machine) or load_config(str(TESTS / "configs" / f"{machine}.toml"))
-    dice, choices = random.Random(seed), Choices()
+    dice, knobs = random.Random(seed), Knobs()
     # What `estimated_cycles` compiles, without the estimate.
-    offer = compile_network(network, config, 3, slots=2, table=2, choices=choices).offer
+    search_space = compile_network(network, config, 3, slots=2, table=2, knobs=knobs).search_space
     for _ in range(5):
-        tried = _changed(choices, offer, dice)
+        tried = _changed(knobs, search_space, dice)
         try:
-            compile_network(network, config, 3, slots=2, table=2, choices=tried)
+            compile_network(network, config, 3, slots=2, table=2, knobs=tried)
         except ScheduleError:
             continue
-        choices = tried
+        knobs = tried
     # Two of the images that it has chosen for: a plane in rows takes ten seconds each.
-    check_steps(network, config, batch=2 if machine == "rows" else 3, order=seed, choices=choices)
+    check_steps(network, config, batch=2 if machine == "rows" else 3, order=seed, knobs=knobs)
 
 
 def tune(folder, *more):
@@ -74,7 +74,7 @@ def test_command(tmp_path, capsys):
     out = tmp_path / "bench"
     assert cli.main(["bench", "--device", "model", "--batch", "4", "--schedule", str(tmp_path / "s.json"), "--out", str(out)]) == 0
     bench = json.loads((out / "bench.json").read_text())
-    assert bench["total"]["cycles"] == schedule.cycles and bench["schedule"] == schedule.choices.record()
+    assert bench["total"]["cycles"] == schedule.cycles and bench["schedule"] == schedule.knobs.record()
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_an_interrupted_search_keeps_what_it_has(tmp_path, monkeypatch):
     from gradloom.host.commands import tune_command
 
     def interrupted(*arguments, **options):
-        yield dataclasses.replace(begin(DIGITS, SMALL, 4, DramCost(), 1), trials=1, choices=Choices(ahead=2))
+        yield dataclasses.replace(begin(DIGITS, SMALL, 4, DramCost(), 1), trials=1, knobs=Knobs(prefetch_depth=2))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tune_command, "search", interrupted)
     assert tune(tmp_path) == 130
-    assert load_schedule(tmp_path / "s.json").choices == Choices(ahead=2)
+    assert load_schedule(tmp_path / "s.json").knobs == Knobs(prefetch_depth=2)
 
 
 def test_a_run_without_a_schedule_in_its_record_is_resumed_by_the_rules(tmp_path):

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gradloom.host.choices import Choices
 from gradloom.host.devices.limits import LimitReached
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
+from gradloom.host.knobs import Knobs
 from gradloom.models import digests
 from gradloom.models.arithmetic import pint
 from gradloom.models.golden.step import expected_tensors
@@ -113,8 +113,8 @@ LIMITS = {
 }
 
 
-def opened(network: Network, device: str, choices: Choices | None = None) -> Session:
-    session = Session(network, CONFIG, 1 if network is LINES else IMAGES, device, -12, 1, MemoryOptions(), choices=choices)
+def opened(network: Network, device: str, knobs: Knobs | None = None) -> Session:
+    session = Session(network, CONFIG, 1 if network is LINES else IMAGES, device, -12, 1, MemoryOptions(), knobs=knobs)
     session.notice = lambda text: None
     return session
 
@@ -165,8 +165,8 @@ def test_the_last_sum_that_fits_and_the_first_that_does_not(device, network):
 
 def test_a_carried_update_is_told_with_the_step_whose_it_is():
     """The machine adds these gradients up while it counts the next step, or behind the last one."""
-    choices, state = Choices(carried=("second",)), LIMITS["gradient, low"].beyond
-    with opened(PLANES, "rtl", choices) as session:
+    knobs, state = Knobs(deferred_layers=("second",)), LIMITS["gradient, low"].beyond
+    with opened(PLANES, "rtl", knobs) as session:
         for steps in (2, 1):
             said = train(session, PLANES, state, steps=steps)
             assert str(said).startswith("step 3, layer 'second': a weight gradient does not fit its 34 bits: "), (steps, said)

@@ -1,9 +1,9 @@
 """How the weight gradients of a layer are cut: rows at a time, output groups and input groups whose gradients are open together.
 
 The array keeps one gradient per MAC while it sweeps over rows, so every pair of an output tile and an input step sweeps over
-those of all images. Inputs and errors of a span of rows (:mod:`gradloom.host.tiles.spans`) stay on chip while all pairs of a block
-use them; the drain adds what the spans before it gave (``dacc``). So every operand is loaded once for each block, not for each
-pair.
+those of all images. Inputs and errors of a range of rows (:mod:`gradloom.host.tiles.row_ranges`) stay on chip while all pairs of a
+block use them; the drain adds what the row ranges before it gave (``dacc``). So every operand is loaded once for each block, not
+for each pair.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.compilation.layer_sizes import channel_cycles
 from gradloom.host.dram.layout import ceil_div
 from gradloom.host.tiles.conv_mapping import ConvMapping
-from gradloom.host.tiles.spans import Span, spans
+from gradloom.host.tiles.row_ranges import RowRange, row_ranges
 
 __all__ = ["DRAINED", "Blocks", "GradientShape", "choose_blocks", "fitting", "gradient_cycles"]
 
@@ -65,29 +65,29 @@ class GradientShape:
     share: int = 2
     alone: bool = False
 
-    def error_addresses(self, config: Config, span: Span) -> int:
-        """Addresses of each error bank that one output tile of a span takes."""
-        return span.groups(config) * self.error_entries
+    def error_addresses(self, config: Config, row_range: RowRange) -> int:
+        """Addresses of each error bank that one output tile of a row range takes."""
+        return row_range.groups(config) * self.error_entries
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Spans of rows, and ranges of kernel windows, output tiles and input steps.
+    """Row ranges of rows, and ranges of kernel windows, output tiles and input steps.
 
-    The order is windows, outputs, steps, spans, or, if ``inputs_stay``, windows, steps, outputs, spans.
+    The order is windows, outputs, steps, row ranges, or, if ``inputs_stay``, windows, steps, outputs, row ranges.
     """
 
-    spans: tuple[Span, ...]
+    row_ranges: tuple[RowRange, ...]
     windows: tuple[Range, ...]
     tiles: tuple[Range, ...]
     steps: tuple[Range, ...]
     inputs_stay: bool = False
 
-    def __iter__(self) -> Iterator[tuple[Range, Range, Range, Span]]:
-        """Windows, tiles, steps and span of every block, in order."""
+    def __iter__(self) -> Iterator[tuple[Range, Range, Range, RowRange]]:
+        """Windows, tiles, steps and row range of every block, in order."""
         outer, inner = (self.steps, self.tiles) if self.inputs_stay else (self.tiles, self.steps)
-        for windows, first, second, span in itertools.product(self.windows, outer, inner, self.spans):
-            yield windows, *((second, first) if self.inputs_stay else (first, second)), span
+        for windows, first, second, row_range in itertools.product(self.windows, outer, inner, self.row_ranges):
+            yield windows, *((second, first) if self.inputs_stay else (first, second)), row_range
 
 
 Cut = tuple[int, int, int, bool]
@@ -96,17 +96,17 @@ Cut = tuple[int, int, int, bool]
 
 @dataclasses.dataclass(frozen=True)
 class _Load:
-    """What all spans together ask of the machine for one pair of an output tile and an input step.
+    """What all row ranges together ask of the machine for one pair of an output tile and an input step.
 
     Parameters
     ----------
-    spans : how many there are
+    ranges : how many there are
     addresses, errors : of the input and error banks that the largest one takes
     array : cycles of the array for one kernel window
     inputs, outputs : rows that are loaded
     """
 
-    spans: int
+    ranges: int
     addresses: int
     errors: int
     array: int
@@ -139,7 +139,7 @@ def fitting(shape: GradientShape, config: Config, images: Range) -> list[int]:
 def choose_blocks(shape: GradientShape, config: Config, images: Range, chosen: int | None = None) -> Blocks:
     """The cheapest cut that fits: cycles of the array, of the input loads or of the error loads, whichever are most.
 
-    ``chosen``: only spans of so many images' rows, one of :func:`fitting`.
+    ``chosen``: only row ranges of so many images' rows, one of :func:`fitting`.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range, chosen: i
         ((*cost, cut[-1], -size, cut) for size in sizes for cut, cost in _cuts(shape, config, images, size)), default=None
     )
     if found is None:
-        least = spans(sweep, config, images, 1)[0]
+        least = row_ranges(sweep, config, images, 1)[0]
         raise ScheduleError(
             f"layer {shape.layer!r}: one row group takes {least.addresses(config)} addresses "
             f"of each input row bank, {shape.error_addresses(config, least)} of each error row bank "
@@ -165,7 +165,7 @@ def choose_blocks(shape: GradientShape, config: Config, images: Range, chosen: i
         )
     size, (windows, tiles, steps, stay) = -found[-2], found[-1]
     return Blocks(
-        tuple(spans(sweep, config, images, size)),
+        tuple(row_ranges(sweep, config, images, size)),
         _ranges(0, len(sweep.windows), windows),
         _ranges(0, shape.tiles, tiles),
         _ranges(0, shape.steps, steps),
@@ -179,23 +179,23 @@ def gradient_cycles(shape: GradientShape, config: Config, images: Range) -> int 
     return min((cost[0] for size in sizes for _, cost in _cuts(shape, config, images, size)), default=None)
 
 
-def _load(shape: GradientShape, config: Config, found: list[Span]) -> _Load:
+def _load(shape: GradientShape, config: Config, found: list[RowRange]) -> _Load:
     laps = shape.sweep.laps
     return _Load(
-        spans=len(found),
-        addresses=max(span.addresses(config) for span in found),
-        errors=max(shape.error_addresses(config, span) for span in found),
-        array=laps * sum(max(span.cycles(config) // laps + _COMMAND_CYCLES, _LEAST_CYCLES) for span in found),
-        inputs=sum(span.rows for span in found),
-        outputs=sum(span.units for span in found),
+        ranges=len(found),
+        addresses=max(row_range.addresses(config) for row_range in found),
+        errors=max(shape.error_addresses(config, row_range) for row_range in found),
+        array=laps * sum(max(row_range.cycles(config) // laps + _COMMAND_CYCLES, _LEAST_CYCLES) for row_range in found),
+        inputs=sum(row_range.rows for row_range in found),
+        outputs=sum(row_range.units for row_range in found),
     )
 
 
 def _cuts(shape: GradientShape, config: Config, images: Range, size: int) -> Iterator[tuple[Cut, tuple[int, int]]]:
-    """Blocks in spans of ``size`` row groups, and what they cost. They fit half of the input buffer, the other half being the
+    """Blocks in row ranges of ``size`` row groups, and what they cost. They fit half of the input buffer, the other half being the
     backward convolutions', and their share of the error buffer, or, if they cannot be smaller, the whole of both."""
-    found = spans(shape.sweep, config, images, size)
-    if any(span.conflicts(config) for span in found):
+    found = row_ranges(shape.sweep, config, images, size)
+    if any(row_range.conflicts(config) for row_range in found):
         return
     load, sets = _load(shape, config, found), 1 if shape.sweep.k1 else PE_TAPS
     for windows, tiles, steps in itertools.product({1, len(shape.sweep.windows)}, _sizes(shape.tiles), _sizes(shape.steps)):
@@ -203,7 +203,7 @@ def _cuts(shape: GradientShape, config: Config, images: Range, size: int) -> Ite
         inputs, errors = steps * load.addresses, ceil_div(tiles, sets) * load.errors
         if inputs > config.ibuf_depth // (1 if least else 2) or errors > config.ebuf_depth // (1 if least else shape.share):
             continue
-        if load.spans > 1 and windows * tiles * steps * shape.beats > shape.room:
+        if load.ranges > 1 and windows * tiles * steps * shape.beats > shape.room:
             continue
         room = (2, 2) if shape.alone else (4, 3)
         beside = room[0] * inputs <= config.ibuf_depth and room[1] * errors <= config.ebuf_depth
@@ -219,16 +219,16 @@ def _cycles(shape: GradientShape, config: Config, load: _Load, cut: Cut, beside:
     sweep, pairs = shape.sweep, shape.tiles * shape.steps * len(shape.sweep.windows)
     output_blocks, step_blocks = ceil_div(shape.tiles, tiles), ceil_div(shape.steps, steps)
     window_blocks = ceil_div(len(sweep.windows), windows)
-    once, whole = load.spans == 1, window_blocks == 1
+    once, whole = load.ranges == 1, window_blocks == 1
     again = 1 if once and (stay or step_blocks == 1) and whole else output_blocks * window_blocks
     inputs = load.inputs * sweep.groups_in * sweep.xe * again
     again = 1 if once and (not stay or output_blocks == 1) and whole else step_blocks * window_blocks
     errors = load.outputs * shape.outputs * shape.error_entries * again
     loads = inputs + errors
-    # The last span has the updates, whose commands serve all steps of a block, of kernel 1 those that are drained together.
+    # The last row range has the updates, whose commands serve all steps of a block, of kernel 1 those that are drained together.
     together = min(steps, max(1, shape.room // DRAINED // shape.beats)) if sweep.k1 else steps
     updates = pairs * _UPDATE_CYCLES // together
-    busy = max(pairs * load.array, updates + pairs * load.spans * _HANDOUT_CYCLES)
+    busy = max(pairs * load.array, updates + pairs * load.ranges * _HANDOUT_CYCLES)
     slowest = max(busy, channel_cycles(config, inputs, errors, channels=config.load_channels if shape.alone else _CHANNELS))
     slowest += pairs // together * _SET_CYCLES
     return slowest + (0 if beside else loads // 4), loads

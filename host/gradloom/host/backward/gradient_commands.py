@@ -23,8 +23,8 @@ from gradloom.host.tiles.conv_mapping import ConvMapping
 from gradloom.host.tiles.convolution import Convolution
 from gradloom.host.tiles.flat_shapes import FLAT_GAIN, flattened
 from gradloom.host.tiles.phase_sweeps import forward_sweep, stacked_sweep
+from gradloom.host.tiles.row_ranges import RowRange
 from gradloom.host.tiles.shared_rows import SharedRows
-from gradloom.host.tiles.spans import Span
 from gradloom.models.arithmetic.arith import reciprocal
 from gradloom.models.network import Conv, FullyConnected
 
@@ -139,10 +139,10 @@ class GradientCommands:
 
     # Loads and stores
 
-    def _load_errors(self, span: Span, outputs: tuple[int, ...], addr: Address, place: int) -> None:
+    def _load_errors(self, row_range: RowRange, outputs: tuple[int, ...], addr: Address, place: int) -> None:
         builder, region = self.builder, self.errors
-        length = self.gradients.error_addresses(builder.config, span)
-        for (tap, m), part in itertools.product(enumerate(outputs), span.outputs):
+        length = self.gradients.error_addresses(builder.config, row_range)
+        for (tap, m), part in itertools.product(enumerate(outputs), row_range.outputs):
             (first, last), (low, high) = part.images, part.rows
             turns, wpu = divmod(part.skipped, builder.config.wpus)
             builder.load(
@@ -162,18 +162,18 @@ class GradientCommands:
                 xb=self.ee,
                 ostep=length,
             )
-        shared = span.shared(builder.config)
+        shared = row_range.shared(builder.config)
         if shared:
             for tap, m in enumerate(outputs):
-                self._load_shares(span, shared, m, addr, place + tap)
+                self._load_shares(row_range, shared, m, addr, place + tap)
 
-    def _load_shares(self, span: Span, shared: SharedRows, m: int, addr: Address, bank: int) -> None:
+    def _load_shares(self, row_range: RowRange, shared: SharedRows, m: int, addr: Address, bank: int) -> None:
         """Errors of an output group for the parts of the rows that the WPUs share, each row at the addresses of its row group."""
         builder, region, config = self.builder, self.errors, self.builder.config
-        length, image, beats = self.gradients.error_addresses(config, span), span.images[1] - 1, ceil_div(shared.last, 2)
+        length, image, beats = self.gradients.error_addresses(config, row_range), row_range.images[1] - 1, ceil_div(shared.last, 2)
         for unit in range(shared.units):
-            row = (span.last - 1) % span.sweep.upi + 1 - shared.units + unit
-            place = (span.units // config.wpus + unit) * self.ee
+            row = (row_range.last - 1) % row_range.sweep.upi + 1 - shared.units + unit
+            place = (row_range.units // config.wpus + unit) * self.ee
             builder.load(
                 Dest.EBUF,
                 region,
@@ -282,9 +282,9 @@ class GradientCommands:
 
         A lap without channels has inputs of 0 only, so one window gives its gradients, and these are kept.
         """
-        config, sweep, span = self.builder.config, self._sweep(tile), operands.span
-        swept = span if sweep is span.sweep else dataclasses.replace(span, sweep=sweep)
-        size = span.addresses(config)
+        config, sweep, row_range = self.builder.config, self._sweep(tile), operands.row_range
+        swept = row_range if sweep is row_range.sweep else dataclasses.replace(row_range, sweep=sweep)
+        size = row_range.addresses(config)
         layout = self.work.inputs.layout(size, operands.steps[1] - operands.steps[0])
         base = operands.inputs + (tile.step - operands.steps[0]) * layout.apart
         errors, place = operands.errors[tile.outputs]
@@ -305,7 +305,7 @@ class GradientCommands:
         }
         if sweep.k1:
             fields |= {f"rlim{row}": int(row < rows) for row in range(PE_ROWS)}
-        length = self.gradients.error_addresses(config, span)
+        length = self.gradients.error_addresses(config, row_range)
         drained = self._beats(tile) + (rows * taps - 1) * gap * self.bb
         for lap in range(config.laps if fresh else sweep.laps):
             self.builder.put(

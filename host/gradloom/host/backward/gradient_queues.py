@@ -7,8 +7,8 @@ line for all. Each line has a part of the weight-gradient buffer, so that none o
 
 The first layer's gradients are the last to come. With few input channels they take the array little time, but errors as any
 layer's: one after the other, the array would wait for the Loaders. So they have a line of their own, served first but with a small
-share of the buffers, and between its spans come those of other layers, whose loads have time to spare. A kernel of several windows
-has more gradients open than such a line has room for: it begins when all others are done and has the whole buffer.
+share of the buffers, and between its row ranges come those of other layers, whose loads have time to spare. A kernel of several
+windows has more gradients open than such a line has room for: it begins when all others are done and has the whole buffer.
 """
 
 import dataclasses

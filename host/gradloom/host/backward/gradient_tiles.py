@@ -3,7 +3,7 @@
 import dataclasses
 
 from gradloom.host.order.tasks import Address
-from gradloom.host.tiles.spans import Span
+from gradloom.host.tiles.row_ranges import RowRange
 
 __all__ = ["Block", "Operands", "Tile"]
 
@@ -37,17 +37,17 @@ class Block:
     windows: Range
     outputs: tuple[tuple[int, ...], ...]
     steps: Range
-    span: Span
+    row_range: RowRange
 
     @property
-    def inputs(self) -> tuple[Span, Range]:
+    def inputs(self) -> tuple[RowRange, Range]:
         """What its inputs depend on."""
-        return self.span, self.steps
+        return self.row_range, self.steps
 
     @property
-    def errors(self) -> tuple[Span, tuple[tuple[int, ...], ...]]:
+    def errors(self) -> tuple[RowRange, tuple[tuple[int, ...], ...]]:
         """What its errors depend on."""
-        return self.span, self.outputs
+        return self.row_range, self.outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Operands:
     """What is on chip: inputs of a range of steps, and errors, from an address on; those of output tiles at (address, place in
     the banks)."""
 
-    span: Span
+    row_range: RowRange
     steps: Range
     inputs: Address
     first: Address

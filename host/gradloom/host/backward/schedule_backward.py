@@ -100,7 +100,7 @@ def second_error(builder: ProgramBuilder, layer: Conv | FullyConnected, *, dry: 
     """ds: what a layer, the second convolution on its input, sends back, as a tensor of its own.
 
     Where a kernel of 1 x 1 has stride 2, only every second row is written. The others are zeros that are in memory from the start
-    (:meth:`gradloom.host.plan.Plan.write_program`).
+    (:meth:`gradloom.host.machine_program.MachineProgram.write_program`).
     """
     work, plane = _backward_work(builder, layer, kept=True)
     every = 2 if work.sweep.kept else 1
@@ -196,7 +196,7 @@ def _convolved_error(
         errors = (builder.region(main.name, dx_region_name(builder, main), images),) if main else ()
         return Gate(errors + ((builder.region(shortcut.layer, added, images),) if shortcut else ()))
 
-    source = _error_source(builder, main) if main and (builder.choices.cut or not shortcut) else None
+    source = _error_source(builder, main) if main and (builder.knobs.subtile_beats or not shortcut) else None
     early = Gate(summed=(builder.region(source.input, "dz", builder.images),)) if source else OPEN
     if shortcut:
         early = early | Gate((builder.region(shortcut.layer, added, builder.images),))
@@ -218,7 +218,7 @@ def _slowly_made(builder: ProgramBuilder, layer: Conv | FullyConnected, source: 
     the images keeps the array busy meanwhile."""
     if len(builder.turn) > 1:
         return False
-    if builder.choices.cut:
+    if builder.knobs.subtile_beats:
         return layer.norm == "frn"
     channels, y, x = builder.network.shape(layer.name)
     images = builder.images[1] - builder.images[0]

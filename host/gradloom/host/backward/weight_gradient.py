@@ -18,7 +18,7 @@ from gradloom.host.order.accesses import Access
 from gradloom.host.order.allocators import RingAllocator
 from gradloom.host.order.pieces import BoundEngine, Gate, Piece, Results, Work
 from gradloom.host.order.tasks import Address, PlannedPool
-from gradloom.host.tiles.spans import Span
+from gradloom.host.tiles.row_ranges import RowRange
 from gradloom.models.network import Conv, FullyConnected
 
 __all__ = ["WeightGradient"]
@@ -45,7 +45,7 @@ class GatheredGradients(Results):
     Parameters
     ----------
     ring : part of the weight-gradient buffer
-    first, total : beats of the set's first tiles, and of all; of several spans of all sets that stay there ``together``
+    first, total : beats of the set's first tiles, and of all; of several row ranges of all sets that stay there ``together``
     there : where they have been gathered before
     """
 
@@ -110,8 +110,8 @@ class WeightGradient(GradientCommands):
         pass."""
         tiles = [tuple(tile) for tile in self.work.tiles()]
         blocks = [
-            Block(windows, tuple(tiles[slice(*outputs)]), steps, span)
-            for windows, outputs, steps, span in self.blocks
+            Block(windows, tuple(tiles[slice(*outputs)]), steps, row_range)
+            for windows, outputs, steps, row_range in self.blocks
         ]
         places = dict[int, Operands]()
         works = [self._loads(blocks, places), self._computes(blocks, places)]
@@ -127,8 +127,8 @@ class WeightGradient(GradientCommands):
         before: Block | None = None
         pool, other = (PlannedPool(pool, builder.collector) for pool in (self._inputs, self._others))
         for n, block in enumerate(blocks):
-            span, size = block.span, block.span.addresses(config)
-            inputs, length = (block.steps[1] - block.steps[0]) * size, self.gradients.error_addresses(config, span)
+            row_range, size = block.row_range, block.row_range.addresses(config)
+            inputs, length = (block.steps[1] - block.steps[0]) * size, self.gradients.error_addresses(config, row_range)
             sets = 1 if self.sweep.k1 else PE_TAPS
             errors = ceil_div(len(block.outputs), sets) * length
             new_inputs = before is None or before.inputs != block.inputs
@@ -136,40 +136,41 @@ class WeightGradient(GradientCommands):
             if new_inputs:
                 pool, other = other, pool
             room = [(pool.real, inputs)] * new_inputs + [(builder.pools["EBUF"], errors)] * new_errors
-            beats = span.rows * sweep.groups_in * sweep.xe
+            beats = row_range.rows * sweep.groups_in * sweep.xe
             yield Piece(BoundEngine.LOAD, beats, gate, room=tuple(room), opens=self.line.name, ahead=self.line.ahead)
             start = pool.take(inputs) if new_inputs else places[n - 1].inputs
             first = builder.pool["EBUF"].take(errors) if new_errors else places[n - 1].first
             found = {outs: (first + m // sets * length, 0 if sweep.k1 else m % sets) for m, outs in enumerate(block.outputs)}
             if new_errors:
                 for outs, (address, place) in found.items():
-                    self._load_errors(span, outs, address, place)
+                    self._load_errors(row_range, outs, address, place)
             if self.stacked:
                 found |= {(m,): (address, n) for outs, (address, _) in found.items() for n, m in enumerate(outs)}
             places[n] = Operands(*block.inputs, start, first, found)
             if new_inputs:
-                windows = sum(self._cycles(part, span) for part in self._parts(block))
-                copied = span.shared(config)
-                self.work.inputs.load_rows(span.inputs, size, block.steps, start, windows, copied, span.images[0], together=True)
+                windows = sum(self._cycles(part, row_range) for part in self._parts(block))
+                copied = row_range.shared(config)
+                self.work.inputs.load_rows(
+                    row_range.inputs, size, block.steps, start, windows, copied, row_range.images[0], together=True)
             before = block
 
     def _computes(self, blocks: list[Block], places: dict[int, Operands]) -> Work:
-        first, last = self.blocks.spans[0], self.blocks.spans[-1]
+        first, last = self.blocks.row_ranges[0], self.blocks.row_ranges[-1]
         several = first != last
         for n, block in enumerate(blocks):
             after = blocks[n + 1] if n + 1 < len(blocks) else None
             parts = self._parts(block)
-            if block.span == first:
+            if block.row_range == first:
                 self._places: dict[Tile, Address] = {}
             for part in parts:
-                cycles, end = self._cycles(part[:1], block.span), part is parts[-1]
+                cycles, end = self._cycles(part[:1], block.row_range), part is parts[-1]
                 drained = self._beats(part[0]) if self._drained(part[0]) else 0
                 # Alone where its results leave the array more slowly than it makes them, so that other work can come between.
                 alone = bool(drained) or self.builder.apart
                 count = 1 if alone else len(part)
                 alike = parts if several and part is parts[0] else [part]
                 total = sum(self._beats(tile) for other in alike for tile in other)
-                results = self._results(part, total, fresh=block.span == first, together=several)
+                results = self._results(part, total, fresh=block.row_range == first, together=several)
                 closes = self.line.name if end and count == len(part) else ""
                 yield Piece(
                     BoundEngine.ARRAY,
@@ -178,19 +179,19 @@ class WeightGradient(GradientCommands):
                     closes=closes,
                     sweeps=drained,
                     results=results,
-                    silent=block.span != last,
-                    holds=several and not (block.span == first and part is parts[0]),
+                    silent=block.row_range != last,
+                    holds=several and not (block.row_range == first and part is parts[0]),
                     passes=not several,
                 )
-                if block.span == first != last and part is parts[0]:
+                if block.row_range == first != last and part is parts[0]:
                     every = sum(self._beats(tile) for part in parts for tile in part)
                     self.builder.call(functools.partial(self.line.ring.turn, every))
-                tiles = self._tiles(part, places[n], block.span == first, block.span == last, apart=alone)
+                tiles = self._tiles(part, places[n], block.row_range == first, block.row_range == last, apart=alone)
                 for place, _ in enumerate(tiles, 2):
                     if alone:
                         closes = self.line.name if end and place == len(part) else ""
-                        yield Piece(BoundEngine.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained, silent=block.span != last,
-                                    passes=not several, holds=several)
+                        yield Piece(BoundEngine.ARRAY, cycles, lag=cycles, closes=closes, sweeps=drained,
+                                    silent=block.row_range != last, passes=not several, holds=several)
             if after is None or after.inputs != block.inputs:
                 PlannedPool(self._inputs, self.builder.collector).give_back(places[n].inputs)
             if after is None or after.errors != block.errors:
@@ -204,18 +205,18 @@ class WeightGradient(GradientCommands):
 
     def _results(self, part: list[Tile], total: int, *, fresh: bool, together: bool) -> GatheredGradients:
         """Where the gradients of a set go, ``total`` beats of all its tiles: ``fresh`` ones to new addresses, else to those of the
-        span before."""
+        row range before."""
         # One command of the A-Core updates the first of them.
         first = sum(self._beats(tile) for tile in next(_lists(part, self._at_once(part))))
         return GatheredGradients(self.line.ring, first, total, together, None if fresh else self._places[part[0]])
 
     def _drained(self, tile: Tile) -> bool:
-        """Whether gradients leave the array more slowly than it makes them, in any span."""
-        return any(self._cycles([tile], span) < self._beats(tile) for span in self.blocks.spans)
+        """Whether gradients leave the array more slowly than it makes them, in any row range."""
+        return any(self._cycles([tile], row_range) < self._beats(tile) for row_range in self.blocks.row_ranges)
 
-    def _cycles(self, part: list[Tile], span: Span) -> int:
+    def _cycles(self, part: list[Tile], row_range: RowRange) -> int:
         """Cycles of the array for the tiles of a set."""
-        return len(part) * span.cycles(self.builder.config)
+        return len(part) * row_range.cycles(self.builder.config)
 
     def _tile(self, step: int, outputs: tuple[int, ...], window: int) -> Tile:
         if not self.sweep.k1:

@@ -25,7 +25,6 @@ from gradloom.host.bench.bench_record import BENCH_FORMAT, ETA_CLOCK_MHZ, ETA_TA
 from gradloom.host.bench.board_bench import measure_board, refuse, report_lines, steps_before
 from gradloom.host.bench.board_bench_page import render_board_bench
 from gradloom.host.bench.layer_drawing import draw, find_layer
-from gradloom.host.choices import Choices, choose
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.trace import chrome_trace
 from gradloom.host.cost_model.what_if import PARTS
@@ -37,7 +36,8 @@ from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
 from gradloom.host.devices.session import check_fit
 from gradloom.host.environment import check_device, check_output_file
 from gradloom.host.files import UserError, write_json, write_text
-from gradloom.host.plan import Plan
+from gradloom.host.knobs import Knobs, choose
+from gradloom.host.machine_program import MachineProgram
 from gradloom.host.runs.run_folder import RunFolder
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Network, load_network
@@ -49,9 +49,9 @@ _SHORT = 5
 """Seconds that need no announcement."""
 
 
-def _compiled(network: Network, config: Config, batch: int, choices: Choices) -> Plan:
+def _compiled(network: Network, config: Config, batch: int, knobs: Knobs) -> MachineProgram:
     try:
-        return compile_network(network, config, batch, slots=2, table=2, choices=choices)
+        return compile_network(network, config, batch, slots=2, table=2, knobs=knobs)
     except ScheduleError as error:
         raise UserError(str(error)) from None
 
@@ -94,26 +94,26 @@ def run(options: argparse.Namespace) -> int:
     if options.trace is not None:
         check_output_file(options.trace, "--trace")
     check_device(options.device, config, options.trace_fst)
-    choices = choose(options.schedule, network, config, batch)
+    knobs = choose(options.schedule, network, config, batch)
     if (choice := board_choice(options.device)) is not None:
         refuse(options, memory)
-        return _on_board(options, choice, network, config, batch, choices, folder)
+        return _on_board(options, choice, network, config, batch, knobs, folder)
     clock_mhz = options.clock_mhz or ETA_CLOCK_MHZ
     steps = _steps(options, network, batch, options.steps + 1) if options.device == "rtl" else None
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, "
-          f"{batch} images a step, {_memory_text(memory)}, {'tuned schedule' if choices.record() else 'schedule by rules'}",
+          f"{batch} images a step, {_memory_text(memory)}, {'tuned schedule' if knobs.record() else 'schedule by rules'}",
           flush=True)
     peak = peak_bytes(config, memory)
-    bench = _head(options, network, config, batch, choices) | {
+    bench = _head(options, network, config, batch, knobs) | {
         "clock_mhz": clock_mhz, "memory": memory.record(), "memory_text": _memory_text(memory)}
     traffic, found, began = None, None, time.monotonic()
     if steps is None:
-        plan, last = _compiled(network, config, batch, choices), 2
+        plan, last = _compiled(network, config, batch, knobs), 2
         timeline = estimate(plan, dram_cost(memory), last)
     else:
         try:
             found = measure(network, config, steps, seed=options.seed, memory=memory, check=options.check,
-                            calibrate=options.calibrate, choices=choices)
+                            calibrate=options.calibrate, knobs=knobs)
         except CheckFailed as error:
             print(f"gradloom: DIFFERENT: {error}")
             return 1
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _head(options: argparse.Namespace, network: Network, config: Config, batch: int, choices: Choices) -> dict[str, Any]:
+def _head(options: argparse.Namespace, network: Network, config: Config, batch: int, knobs: Knobs) -> dict[str, Any]:
     """What every bench's record begins with."""
     return {
         "format": BENCH_FORMAT,
@@ -154,22 +154,22 @@ def _head(options: argparse.Namespace, network: Network, config: Config, batch: 
         "device": options.device,
         "batch": batch,
         "seed": options.seed,
-        "schedule": choices.record(),
+        "schedule": knobs.record(),
     }
 
 
-def _on_board(options: argparse.Namespace, choice: BoardChoice, network: Network, config: Config, batch: int, choices: Choices,
+def _on_board(options: argparse.Namespace, choice: BoardChoice, network: Network, config: Config, batch: int, knobs: Knobs,
               folder: Path) -> int:
     steps = _steps(options, network, batch, steps_before(options.steps) + options.steps)
     print(f"gradloom: bench of {network.name} on {config.name} ({config.macs} MACs), device {options.device}, {batch} images a "
           f"step, {options.steps} steps a start", flush=True)
     try:
         found = measure_board(network, config, steps, options.steps, seed=options.seed, choice=choice, check=options.check,
-                              calibrate=options.calibrate, choices=choices)
+                              calibrate=options.calibrate, knobs=knobs)
     except CheckFailed as error:
         print(f"gradloom: DIFFERENT: {error}")
         return 1
-    bench = _head(options, network, config, batch, choices) | {"data": steps.source} | found
+    bench = _head(options, network, config, batch, knobs) | {"data": steps.source} | found
     print("\n".join(report_lines(bench)), flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "bench.json", bench)
@@ -178,7 +178,7 @@ def _on_board(options: argparse.Namespace, choice: BoardChoice, network: Network
     return 0
 
 
-def _what_if(plan: Plan, memory: MemoryOptions, steps: int) -> dict[str, int]:
+def _what_if(plan: MachineProgram, memory: MemoryOptions, steps: int) -> dict[str, int]:
     """Estimated cycles of a step by what takes no time."""
     began = time.monotonic()
     dram = dram_cost(memory)

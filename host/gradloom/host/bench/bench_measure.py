@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from gradloom.contracts.config import Config
-from gradloom.host.choices import Choices
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.cost_model.replay import replay
 from gradloom.host.cost_model.trace import Timeline, step_programs, timelines
@@ -18,7 +17,8 @@ from gradloom.host.devices.limits import sum_widths, told
 from gradloom.host.devices.opening import MemoryOptions, rtl_device
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.devices.verification import CheckFailed, compare_tensors
-from gradloom.host.plan import Plan
+from gradloom.host.knobs import Knobs
+from gradloom.host.machine_program import MachineProgram
 from gradloom.host.runs.progress import StepProgress
 from gradloom.models import digests
 from gradloom.models.golden import step as golden
@@ -49,7 +49,7 @@ class Measured:
 
     Parameters
     ----------
-    plan : :class:`~gradloom.host.plan.Plan`
+    plan : :class:`~gradloom.host.machine_program.MachineProgram`
         Of the steady steps.
     steps : :class:`int`
         Of the start whose last step it is.
@@ -65,7 +65,7 @@ class Measured:
         Cycles of all steps and of the calibration, wall-clock seconds, cycles a second.
     """
 
-    plan: Plan
+    plan: MachineProgram
     steps: int
     timeline: Timeline
     estimated: Timeline
@@ -77,10 +77,10 @@ class Measured:
 
 class _Bench:
     def __init__(self, network: Network, config: Config, steps: Steps, seed: int, memory: MemoryOptions,
-                 choices: Choices | None) -> None:
+                 knobs: Knobs | None) -> None:
         self.network, self.steps, self.batch = network, steps, len(steps.labels[0])
         self.runner = ProgramRunner(network, config, self.batch, max(1, steps.steady), self._open(config, memory), export_dw=False,
-                                    choices=choices)
+                                    knobs=knobs)
         self.hypers = golden.schedule_table(network.train, len(steps.labels))
         self.state = State.initial(network, seed, steps.exponent)
         self.checked = {"steps": 0, "tensors": 0, "bytes": 0}
@@ -137,12 +137,12 @@ def check_last(runner: ProgramRunner, state: State, steps: Steps, hypers: Sequen
     return {"steps": 1, "tensors": comparison.tensors, "bytes": comparison.bytes}
 
 
-def estimate(plan: Plan, dram: DramCost, steps: int = 2) -> Timeline:
+def estimate(plan: MachineProgram, dram: DramCost, steps: int = 2) -> Timeline:
     """The last of so many steady steps of one start, by the cost model; the first one has the program's head."""
     return replay(step_programs(plan.instructions, plan.labels, steps), plan.config, dram)[steps - 1]
 
 
-def estimate_parts(plan: Plan, dram: DramCost, steps: int = 2) -> Iterator[tuple[Part, int]]:
+def estimate_parts(plan: MachineProgram, dram: DramCost, steps: int = 2) -> Iterator[tuple[Part, int]]:
     """Estimated cycles of the same step if one part of the machine after the other took no time."""
     return what_if(step_programs(plan.instructions, plan.labels, steps), steps - 1, plan.config, dram)
 
@@ -159,7 +159,7 @@ def peak_bytes(config: Config, memory: MemoryOptions) -> float:
 
 
 def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory: MemoryOptions, check: str,
-            calibrate: str = "device", choices: Choices | None = None) -> Measured:
+            calibrate: str = "device", knobs: Knobs | None = None) -> Measured:
     """Calibrate, then train the steady steps from one start (``check`` "all": one start each) and record the last one.
 
     Weight gradients are not stored, as that would cost time which training does not need.
@@ -171,7 +171,7 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
     calibrate : :class:`str`
         "device", or "golden": the golden model takes the calibration step, whose dry runs take the machine more than twice the
         cycles of a steady one, and the machine begins with the state behind it.
-    choices : :class:`~gradloom.host.choices.Choices`, optional
+    knobs : :class:`~gradloom.host.knobs.Knobs`, optional
         Of the schedule; by default those of the package or the rules'.
 
     Raises
@@ -180,7 +180,7 @@ def measure(network: Network, config: Config, steps: Steps, *, seed: int, memory
         If a byte differs.
     """
     began = time.monotonic()
-    bench = _Bench(network, config, steps, seed, memory, choices)
+    bench = _Bench(network, config, steps, seed, memory, knobs)
     built = time.monotonic() - began
     given = int(calibrate == "golden")
     if given:

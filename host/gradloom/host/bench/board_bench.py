@@ -9,7 +9,6 @@ from gradloom.contracts.config import Config
 from gradloom.contracts.engines import Unit, units
 from gradloom.contracts.regmap import offset
 from gradloom.host.bench.bench_measure import Steps, check_last, estimate, golden_step
-from gradloom.host.choices import Choices
 from gradloom.host.cost_model.sdram_cost import sdram_cost
 from gradloom.host.devices.board_choice import BoardChoice
 from gradloom.host.devices.device import csr_batch
@@ -17,6 +16,7 @@ from gradloom.host.devices.limits import told
 from gradloom.host.devices.opening import MemoryOptions, board_runner
 from gradloom.host.devices.runner import ProgramRunner
 from gradloom.host.files import UserError
+from gradloom.host.knobs import Knobs
 from gradloom.host.link.board_device import BoardDevice
 from gradloom.host.runs.progress import StepProgress
 from gradloom.models import digests
@@ -65,7 +65,7 @@ def _read(runner: ProgramRunner) -> _Reading:
 
 
 def measure_board(network: Network, config: Config, steps: Steps, count: int, *, seed: int, choice: BoardChoice, check: str,
-                  calibrate: str, choices: Choices) -> dict[str, Any]:
+                  calibrate: str, knobs: Knobs) -> dict[str, Any]:
     """Calibrate, take a step in a start of its own if several follow, then these in one start, which is what is reported.
 
     Parameters
@@ -94,7 +94,7 @@ def measure_board(network: Network, config: Config, steps: Steps, count: int, *,
     """
     batch, begin, end = len(steps.labels[0]), steps_before(count), len(steps.labels)
     hypers = golden.schedule_table(network.train, len(steps.labels))
-    runner = board_runner(choice, network, config, batch, count, export_dw=False, choices=choices)
+    runner = board_runner(choice, network, config, batch, count, export_dw=False, knobs=knobs)
     assert isinstance(runner.device, BoardDevice)
     link, state = runner.device.link, State.initial(network, seed, steps.exponent)
     given = int(calibrate == "golden")

@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 
 from gradloom.contracts.config import Config, load_config
-from gradloom.host.choices import Schedule, load_schedule
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.environment import check_output_file
 from gradloom.host.files import UserError
+from gradloom.host.knobs import Schedule, load_schedule
 from gradloom.host.runs.progress import StepProgress
 from gradloom.host.tune import begin, search
 from gradloom.models.network import Network, load_network

@@ -7,13 +7,13 @@ from typing import Any
 from gradloom.contracts import microprograms
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Dest, Opcode
-from gradloom.host.choices import BY_RULES, Choices, Offer
 from gradloom.host.compilation.fit import Needs, ScheduleError, refuse
 from gradloom.host.compilation.sums import PlannedSums, PsumAllocator, PsumRegion, TakeSums, TileSums
 from gradloom.host.compilation.transfers import BASE, Transfers
 from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import ceil_div, equal_ranges
 from gradloom.host.dram.memory_map import MemoryMap
+from gradloom.host.knobs import DEFAULT_KNOBS, Knobs, SearchSpace
 from gradloom.host.order.accesses import Access, tensor_access
 from gradloom.host.order.allocators import CachedRing, RingAllocator
 from gradloom.host.order.dependences import Dependences
@@ -59,7 +59,7 @@ def shifts(**sums: tuple[int, Sequence[int], Sequence[int]]) -> tuple[Shift, ...
 
 
 class ProgramBuilder(Transfers):
-    """State of one compilation: network, machine, choices, and what is under way.
+    """State of one compilation: network, machine, knobs, and what is under way.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class ProgramBuilder(Transfers):
         Parameter sets that wait for nothing but their update.
     lowered : :class:`~gradloom.host.dram.im2col.Lowered`
         How the network became this one.
-    choices, offer : :class:`~gradloom.host.choices.Choices`, :class:`~gradloom.host.choices.Offer`
+    knobs, search_space : :class:`~gradloom.host.knobs.Knobs`, :class:`~gradloom.host.knobs.SearchSpace`
         What has been chosen, and what there is to choose from.
     """
 
@@ -91,13 +91,14 @@ class ProgramBuilder(Transfers):
         *,
         batch: int,
         training: bool,
-        choices: Choices = BY_RULES,
+        knobs: Knobs = DEFAULT_KNOBS,
         lowered: Lowered | None = None,
     ) -> None:
         self.lowered = lowered or Lowered(network)
-        super().__init__(config, memory, Recorder(config, MAXIMUM - waits_in_queue(config.queue_words), staged=choices.cut > 0))
-        self.network, self.choices = network, choices
-        self.offer = Offer(carriable=[layer.name for layer in network.weighted if layer.input != INPUT])
+        recorder = Recorder(config, MAXIMUM - waits_in_queue(config.queue_words), staged=knobs.subtile_beats > 0)
+        super().__init__(config, memory, recorder)
+        self.network, self.knobs = network, knobs
+        self.search_space = SearchSpace(deferrable=[layer.name for layer in network.weighted if layer.input != INPUT])
         self.batch, self.training = batch, training
         self.images = (0, batch)
         self.late_sets = 0
@@ -207,7 +208,7 @@ class ProgramBuilder(Transfers):
     @property
     def apart(self) -> bool:
         """Whether what the A-Core does with a tile is a work of its own, so that it takes turns with others piece by piece."""
-        return self.choices.cut > 0
+        return self.knobs.subtile_beats > 0
 
     def sweep(self, planned: TileSums, sweeps: Callable[[], Iterator[Piece]],
               otherwise: Callable[[], Iterator[Piece]] | None = None, chosen: Callable[[], bool] = lambda: True) -> None:
@@ -284,17 +285,17 @@ class ProgramBuilder(Transfers):
     def chosen(self, key: str, fitting: list[int], usual: int) -> int:
         """Images of a tile: the usual number, or another one that has been chosen and fits."""
         if fitting:
-            self.offer.tiles[key] = fitting
-        return found if (found := self.choices.tiles.get(key)) in fitting else usual
+            self.search_space.tiles[key] = fitting
+        return found if (found := self.knobs.tiles.get(key)) in fitting else usual
 
     def check_choices(self) -> None:
         """:exc:`~gradloom.host.compilation.fit.ScheduleError` if something has been chosen that there is not."""
-        for key, images in self.choices.tiles.items():
-            if images not in self.offer.tiles.get(key, ()):
+        for key, images in self.knobs.tiles.items():
+            if images not in self.search_space.tiles.get(key, ()):
                 raise ScheduleError(f"schedule: {key!r} cannot take {images} images at a time: make it anew with gradloom tune")
-        for name in sorted(set(self.choices.carried) - set(self.offer.carriable)):
+        for name in sorted(set(self.knobs.deferred_layers) - set(self.search_space.deferrable)):
             raise ScheduleError(f"schedule: there are no gradients of {name!r} to carry over: make it anew with gradloom tune")
-        for key in self.choices.order.keys() - set(self.offer.works):
+        for key in self.knobs.order.keys() - set(self.search_space.works):
             raise ScheduleError(f"schedule: there is no work {key!r}: make it anew with gradloom tune")
 
     def groups(self, channels: int) -> int:

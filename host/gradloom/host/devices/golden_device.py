@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.host.devices.limits import sum_widths
 from gradloom.host.devices.software_device import SoftwareDevice
-from gradloom.host.plan import Plan
+from gradloom.host.machine_program import MachineProgram
 from gradloom.models.golden import step as golden
 from gradloom.models.golden.step import Hyper
 from gradloom.models.network import INPUT
@@ -20,11 +20,11 @@ class GoldenDevice(SoftwareDevice):
 
     Parameters
     ----------
-    plans : sequence of :class:`~gradloom.host.plan.Plan`
+    plans : sequence of :class:`~gradloom.host.machine_program.MachineProgram`
         The programs that may be started; the bytes at PROGRAM say which.
     """
 
-    def __init__(self, plans: Sequence[Plan], size: int) -> None:
+    def __init__(self, plans: Sequence[MachineProgram], size: int) -> None:
         super().__init__(plans[0].config, size)
         self.plans = list(plans)
 
@@ -37,14 +37,14 @@ class GoldenDevice(SoftwareDevice):
                 self._forward(plan, slot)
             self.step += 1
 
-    def _plan(self, address: int) -> Plan:
+    def _plan(self, address: int) -> MachineProgram:
         for plan in self.plans:
             program = plan.program(self.step if plan.training else 0)
             if plan.program_address == address and self.read(address, len(program)) == program:
                 return plan
         raise ValueError(f"the bytes at {address:#x} are none of the programs that this device knows")
 
-    def _state(self, plan: Plan) -> State:
+    def _state(self, plan: MachineProgram) -> State:
         if plan.training:
             state = plan.read_state(self, dict(enumerate(self.exponents)), step=self.step, seed=self.run_seed)
         else:
@@ -54,7 +54,7 @@ class GoldenDevice(SoftwareDevice):
         state.calibrated = not plan.calibrate
         return state
 
-    def _train(self, plan: Plan, slot: int) -> None:
+    def _train(self, plan: MachineProgram, slot: int) -> None:
         state = self._state(plan)
         entry = self.read(plan.memory_base + plan.memory["", "hyper"].address + 16 * slot, 16)
         hyper = Hyper(entry[0], int.from_bytes(entry[1:2], "little", signed=True), entry[2], entry[3])
@@ -65,7 +65,7 @@ class GoldenDevice(SoftwareDevice):
         for tid, value in state.exponents.items():
             self.exponents[tid] = value
 
-    def _forward(self, plan: Plan, slot: int) -> None:
+    def _forward(self, plan: MachineProgram, slot: int) -> None:
         x = plan.read(self, INPUT, "z", slot)
         result = golden.evaluate(plan.network, self._state(plan), x, np.zeros(len(x), np.int64),
                                  widths=sum_widths(plan.network, plan.config))

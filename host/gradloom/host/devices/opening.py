@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradloom.contracts.config import Config
-from gradloom.host.choices import Choices
 from gradloom.host.devices.board_choice import BoardChoice, board_choice
 from gradloom.host.devices.board_opening import open_board
 from gradloom.host.devices.device import is_emulator
@@ -18,6 +17,7 @@ from gradloom.host.devices.network_device import NetworkDevice
 from gradloom.host.devices.runner import ProgramRunner, largest_batch
 from gradloom.host.environment import check_device
 from gradloom.host.files import UserError
+from gradloom.host.knobs import Knobs
 from gradloom.host.link.board_device import BoardDevice
 from gradloom.host.requests import BANDWIDTH, LATENCY, STALLS, FieldError, Types, check_fields, check_types
 from gradloom.models.network import Network
@@ -138,7 +138,7 @@ def rtl_device(config: Config, size: int, memory: MemoryOptions) -> "RtlDevice":
 
 
 def open_network_device(name: str, network: Network, config: Config, batch: int, state: State, memory: MemoryOptions, *,
-                        export_dw: bool, choices: Choices | None) -> NetworkDevice:
+                        export_dw: bool, knobs: Knobs | None) -> NetworkDevice:
     """A network on the device of that name (:func:`~gradloom.host.devices.device.device_name`).
 
     Parameters
@@ -151,7 +151,7 @@ def open_network_device(name: str, network: Network, config: Config, batch: int,
         Of the simulated machine.
     export_dw : :class:`bool`
         A machine stores the weight gradients, too.
-    choices : :class:`~gradloom.host.choices.Choices`, optional
+    knobs : :class:`~gradloom.host.knobs.Knobs`, optional
         Of the machine's schedule.
 
     Raises
@@ -167,12 +167,12 @@ def open_network_device(name: str, network: Network, config: Config, batch: int,
     if choice is None:
         check_device(name, config, memory.trace)
         return ProgramRunner(network, config, batch, STEPS_PER_START, lambda size: rtl_device(config, size, memory),
-                             export_dw=export_dw, choices=choices)
-    return board_runner(choice, network, config, batch, STEPS_PER_START, export_dw=export_dw, choices=choices)
+                             export_dw=export_dw, knobs=knobs)
+    return board_runner(choice, network, config, batch, STEPS_PER_START, export_dw=export_dw, knobs=knobs)
 
 
 def board_runner(choice: BoardChoice, network: Network, config: Config, batch: int, slots: int, *, export_dw: bool,
-                 choices: Choices | None) -> ProgramRunner:
+                 knobs: Knobs | None) -> ProgramRunner:
     """A network on a board, plugged in or simulated.
 
     Parameters
@@ -195,4 +195,4 @@ def board_runner(choice: BoardChoice, network: Network, config: Config, batch: i
                             f"{most:,}: {advice}")
         return open_board(choice, config, size)
 
-    return ProgramRunner(network, config, batch, slots, opened, export_dw=export_dw, choices=choices)
+    return ProgramRunner(network, config, batch, slots, opened, export_dw=export_dw, knobs=knobs)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.host.devices.device import Device
-from gradloom.host.plan import Plan
+from gradloom.host.machine_program import MachineProgram
 
 __all__ = ["Images", "Programs", "Snapshot"]
 
@@ -34,9 +34,9 @@ class Programs:
     """
 
     def __init__(self) -> None:
-        self._there: dict[bool, tuple[Plan, bytes]] = {}
+        self._there: dict[bool, tuple[MachineProgram, bytes]] = {}
 
-    def place(self, device: Device, plan: Plan, first_step: int) -> None:
+    def place(self, device: Device, plan: MachineProgram, first_step: int) -> None:
         """Have the program in the memory, to be started at step ``first_step``."""
         plan_there, before = self._there.get(plan.training, (None, b""))
         program = plan.program(first_step)
@@ -65,7 +65,7 @@ class Images:
 
     Parameters
     ----------
-    plan : :class:`~gradloom.host.plan.Plan`
+    plan : :class:`~gradloom.host.machine_program.MachineProgram`
         Of any of the programs: their images are laid out alike.
     first : :class:`int`
         First byte that no program touches.
@@ -73,7 +73,7 @@ class Images:
         The most images of a start.
     """
 
-    def __init__(self, device: Any, plan: Plan, first: int, start_images: int) -> None:
+    def __init__(self, device: Any, plan: MachineProgram, first: int, start_images: int) -> None:
         self._device, self._plan, self._first, self._size = device, plan, first, plan.image_bytes
         self._room = (device.memory_limit - first) // self._size if hasattr(device, "gather") else 0
         self._most = max(0, self._room - start_images)
@@ -95,8 +95,9 @@ class Images:
                if key not in self._places}
         self.ahead += self._keep(new) + self._send(new, self._most, self._room - self._most)
 
-    def place(self, plan: Plan, slot: int, codes: np.ndarray, labels: np.ndarray) -> None:
-        """Images (B, C, Y, X) and class numbers (B,) of a step, as of :meth:`~gradloom.host.plan.Plan.write_batch`."""
+    def place(self, plan: MachineProgram, slot: int, codes: np.ndarray, labels: np.ndarray) -> None:
+        """Images (B, C, Y, X) and class numbers (B,) of a step, as of
+        :meth:`~gradloom.host.machine_program.MachineProgram.write_batch`."""
         if not self._room:
             plan.write_batch(self._device, slot, codes, labels)
             return
@@ -111,7 +112,7 @@ class Images:
                 self._device.write(target, b"".join(piece for _, piece in run))
         plan.write_labels(self._device, slot, labels)
 
-    def _pieces(self, plan: Plan, slot: int, codes: np.ndarray) -> tuple[int, list[tuple[bytes, bytes]]]:
+    def _pieces(self, plan: MachineProgram, slot: int, codes: np.ndarray) -> tuple[int, list[tuple[bytes, bytes]]]:
         """Address of a batch, and its images, each with what it is known by."""
         address, data = plan.batch_images(slot, codes)
         pieces = [data[place:place + self._size] for place in range(0, len(data), self._size)]

@@ -9,14 +9,14 @@ import numpy as np
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import Unit, units
 from gradloom.contracts.regmap import ERROR_DOCS, PERF_MAC_USE, ErrorCode, offset, perf_index, register
-from gradloom.host.choices import Choices
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.devices.device import Device, MachineError, csr_batch, fetch
 from gradloom.host.devices.limits import LimitReached, overflow_text, saturated
 from gradloom.host.devices.network_device import Outcome
 from gradloom.host.devices.residence import Images, Programs, Snapshot
 from gradloom.host.files import UserError
-from gradloom.host.plan import Plan
+from gradloom.host.knobs import Knobs
+from gradloom.host.machine_program import MachineProgram
 from gradloom.host.schedule import compile_network
 from gradloom.models.golden import step as golden
 from gradloom.models.golden.step import Evaluation, Hyper
@@ -42,12 +42,12 @@ def _field(name: str, bits: str, value: int) -> int:
     return (value & field.mask) >> field.lsb
 
 
-def compile_programs(network: Network, config: Config, batch: int, slots: int, *, export_dw: bool, choices: Choices | None = None,
-                     base: int = 0) -> tuple[Plan, Plan, Plan]:
+def compile_programs(network: Network, config: Config, batch: int, slots: int, *, export_dw: bool, knobs: Knobs | None = None,
+                     base: int = 0) -> tuple[MachineProgram, MachineProgram, MachineProgram]:
     """The programs of every step but a run's first, of the first, and of a forward pass, which lies behind them and shares their
     weights."""
     steady, first = (
-        compile_network(network, config, batch, calibrate=calibrate, slots=slots, table=slots, export_dw=export_dw, choices=choices,
+        compile_network(network, config, batch, calibrate=calibrate, slots=slots, table=slots, export_dw=export_dw, knobs=knobs,
                         memory_base=base) for calibrate in (False, True))
     return steady, first, compile_network(network, config, batch, training=False, memory_base=base, beside=(steady, first))
 
@@ -78,7 +78,7 @@ class ProgramRunner:
     export_dw : :class:`bool`
         Store the weight gradients too, so that they can be compared; it costs memory traffic. A machine without buffers for that
         (``export_depth`` 0) stores none.
-    choices : :class:`~gradloom.host.choices.Choices`, optional
+    knobs : :class:`~gradloom.host.knobs.Knobs`, optional
         Of the training steps' schedule; by default those of the package or the rules'.
     base : :class:`int`
         First byte of memory that the machine may touch.
@@ -90,12 +90,12 @@ class ProgramRunner:
     """
 
     def __init__(self, network: Network, config: Config, batch: int, slots: int, open_device: Callable[[int], Device], *,
-                 export_dw: bool = True, choices: Choices | None = None, base: int = 0) -> None:
+                 export_dw: bool = True, knobs: Knobs | None = None, base: int = 0) -> None:
         self.network, self.config, self.batch, self.slots = network, config, batch, slots
         self.export_dw = export_dw and config.export_depth > 0
         try:
             self.steady, self._first, self._forward = compile_programs(network, config, batch, slots, export_dw=self.export_dw,
-                                                                       choices=choices, base=base)
+                                                                       knobs=knobs, base=base)
         except ScheduleError as error:
             raise UserError(str(error)) from None
         self._limit = base + self._forward.size
@@ -216,7 +216,7 @@ class ProgramRunner:
         logits = self.logits(images)
         return Evaluation(*golden.score(self.network, logits, labels), logits)
 
-    def _run(self, plan: Plan, steps: int, report: Callable[[float], None] | None, ranges: Sequence[tuple[int, int]],
+    def _run(self, plan: MachineProgram, steps: int, report: Callable[[float], None] | None, ranges: Sequence[tuple[int, int]],
              following: Sequence[np.ndarray] = ()) -> Snapshot:
         """Start a program and wait for its end, bringing the images that follow meanwhile; bytes of these ranges of the memory
         then."""
@@ -250,7 +250,7 @@ class ProgramRunner:
         self._exponents = self._decode(raws)
         return Snapshot(ranges, pieces)
 
-    def _error(self, plan: Plan) -> MachineError:
+    def _error(self, plan: MachineProgram) -> MachineError:
         value = self.device.csr_read(offset("ERROR"))
         code = ErrorCode(_field("ERROR", "code", value))
         tag = _field("ERROR", "tag", value)

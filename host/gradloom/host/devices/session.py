@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from gradloom.contracts.config import Config
-from gradloom.host.choices import Choices
 from gradloom.host.datasets.data import Dataset
 from gradloom.host.devices.device import MachineError
 from gradloom.host.devices.limits import near_text, saturated, saturation_text, sum_widths
 from gradloom.host.devices.network_device import Outcome
 from gradloom.host.devices.opening import MemoryOptions, open_network_device
 from gradloom.host.files import UserError
+from gradloom.host.knobs import Knobs
 from gradloom.models.golden.step import Hyper
 from gradloom.models.network import Network
 from gradloom.models.state import State
@@ -76,7 +76,7 @@ class Session:
         memory: MemoryOptions,
         *,
         export_dw: bool = True,
-        choices: Choices | None = None,
+        knobs: Knobs | None = None,
     ) -> None:
         self._network, self._batch, self._widths = network, batch, sum_widths(network, config)
         self._step = 0
@@ -84,7 +84,7 @@ class Session:
         self.notice: Callable[[str], None] = _print_warning
         """Takes warnings: of sums near their limit and of saturated logits, each kind once for every layer."""
         self._device = open_network_device(device, network, config, batch, State.initial(network, seed, input_exponent), memory,
-                                           export_dw=export_dw, choices=choices)
+                                           export_dw=export_dw, knobs=knobs)
         self.export_dw = export_dw and getattr(self._device, "export_dw", True)
         """Whether the weight gradients are stored, and so can be compared."""
 

@@ -151,6 +151,6 @@ def _conv(builder: ProgramBuilder, layer: Conv | FullyConnected, dry: bool) -> l
             assert parameters is not None
             builder.pool["PARAMETERS"].give_back(parameters)
 
-    as_made = builder.choices.cut > 0 and layer.input != INPUT
+    as_made = builder.knobs.subtile_beats > 0 and layer.input != INPUT
     early = after_layer_before(builder, layer, convolved=as_made)
     return work.works(work.image_tiles(), gate, emit, early=early, as_made=as_made)

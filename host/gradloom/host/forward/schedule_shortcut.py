@@ -27,7 +27,7 @@ def forward(builder: ProgramBuilder, layer: Subsample) -> Work:
     """z: the mean of one position is that position's value, so every code is kept.
 
     Only the rows that are kept are loaded, each of them a plane of one row to the A-Core. Appended channel groups are zeros that
-    are in memory from the start (:meth:`gradloom.host.plan.Plan.write_program`).
+    are in memory from the start (:meth:`gradloom.host.machine_program.MachineProgram.write_program`).
     """
     network, name, config = builder.network, layer.name, builder.config
     (channels, _, xi), (_, yo, xo) = network.geometry(name).in_shape, network.shape(name)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from gradloom.contracts.config import Config
-from gradloom.host.choices import Choices
 from gradloom.host.datasets.batches import RunBatches
 from gradloom.host.datasets.data import Dataset
 from gradloom.host.devices.device import MachineError
@@ -16,6 +15,7 @@ from gradloom.host.devices.limits import LimitReached, sum_widths, told
 from gradloom.host.devices.opening import STEPS_PER_START, MemoryOptions
 from gradloom.host.devices.session import Score, Session
 from gradloom.host.devices.verification import CheckFailed, compare_tensors
+from gradloom.host.knobs import Knobs
 from gradloom.host.runs.reporting import Reporter, StepReport
 from gradloom.host.runs.run_folder import RunFolder
 from gradloom.models import digests
@@ -78,7 +78,7 @@ class Trainer:
         began = time.monotonic()
         with Session(
             self.network, self.config, self.batch, self.record["device"], self.data.exponent, self.state.seed, memory,
-            export_dw=self.record["check"] == "all", choices=Choices.from_record(self.record.get("schedule", {})),
+            export_dw=self.record["check"] == "all", knobs=Knobs.from_former(self.record.get("schedule", {}))[0],
         ) as session:
             built = time.monotonic() - began
             self.folder.begin(self.record)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from gradloom.contracts.config import Config
-from gradloom.host.choices import choose
 from gradloom.host.datasets.batches import check_augmentation
 from gradloom.host.datasets.data import Dataset, Preparation, RawImages, load_dataset
 from gradloom.host.devices.board_choice import machine_config
@@ -19,6 +18,7 @@ from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import check_fit
 from gradloom.host.environment import check_device, check_output_folder
 from gradloom.host.files import UserError
+from gradloom.host.knobs import choose
 from gradloom.host.requests import (
     CHECKS,
     CONFIG,

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 
 from gradloom.contracts.config import Config
-from gradloom.host.choices import choose
 from gradloom.host.devices.board_choice import machine_config
 from gradloom.host.devices.device import device_name
 from gradloom.host.devices.limits import sum_widths, told
@@ -12,6 +11,7 @@ from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
 from gradloom.host.devices.verification import Difference, compare_tensors
 from gradloom.host.environment import check_device
+from gradloom.host.knobs import choose
 from gradloom.host.requests import CONFIG, SCHEDULE, check_types
 from gradloom.host.runs.reporting import Reporter
 from gradloom.host.runs.steps import StepsRequest, material, steps_on
@@ -100,9 +100,9 @@ def verify_steps(request: VerifyRequest, reporter: Reporter) -> VerifyResult:
                   f"{request.steps} steps of {request.batch} images ({given.title}){trained}, seed {state.seed}")
     tensors = size = done = 0
     difference: Difference | None = None
-    choices = choose(request.schedule, network, config, request.batch, reporter.notice)
+    knobs = choose(request.schedule, network, config, request.batch, reporter.notice)
     with Session(network, config, request.batch, request.device, given.exponent, state.seed, request.memory,
-                 choices=choices) as session:
+                 knobs=knobs) as session:
         with contextlib.closing(steps_on(session, given, request, reporter)) as steps:
             for step, part in steps:
                 with told(f"golden model beside the device, step {first + step}"):

@@ -178,5 +178,5 @@ class Convolution(TileCommands):
     def _chunks(self, images: int, kept: int = 0, *, begins: bool = False) -> list[Range]:
         """Steps whose inputs and weights come together in a set. The first one of some images ``begins`` with few."""
         if self.as_made:
-            return growing(0, self.steps, self.inputs.chunks(images)[0][1], 1 if self.builder.choices.cut else _FIRST_STEPS)
+            return growing(0, self.steps, self.inputs.chunks(images)[0][1], 1 if self.builder.knobs.subtile_beats else _FIRST_STEPS)
         return super()._chunks(images, kept, begins=begins)

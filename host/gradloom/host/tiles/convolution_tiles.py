@@ -77,7 +77,7 @@ class ConvolutionTiles:
         share: int = 2,
         ordered: bool = False,
     ) -> None:
-        sweep = dataclasses.replace(sweep, shareable=builder.choices.share and sweep.shareable)
+        sweep = dataclasses.replace(sweep, shareable=builder.knobs.split_leftover_rows and sweep.shareable)
         self.builder, self.layer, self.shape, self.sweep = builder, layer, shape, sweep
         self.share, self.beats, self._ordered, self._transpose = share, beats, ordered, transpose
         self.outputs = outputs
@@ -240,5 +240,5 @@ class ConvolutionTiles:
         beats = images * self.beats
         stored = beats if 2 * beats > self.builder.config.abuf_depth else 0
         if self._transpose:
-            return beats + stored // 2 + (beats + _NORM_CYCLES * images if self.builder.choices.twice else 0)
+            return beats + stored // 2 + (beats + _NORM_CYCLES * images if self.builder.knobs.reserve_second_pass else 0)
         return beats + stored // 2 + images * _PLANE_CYCLES * self.builder.config.group

@@ -78,7 +78,7 @@ def pool_parts(
     :exc:`~gradloom.host.compilation.fit.ScheduleError`
         If not even one row fits.
     """
-    depth, cut = builder.config.abuf_depth, builder.choices.cut
+    depth, cut = builder.config.abuf_depth, builder.knobs.subtile_beats
     if 0 < cut < out.nb and builder.images[1] - builder.images[0] == 1:
         parts = _rows(windows, out, stored, cut, spread=spread)
         if parts:

@@ -79,7 +79,7 @@ def fits_beside(builder: ProgramBuilder, plane: Plane) -> bool:
 
 def cut_rows(builder: ProgramBuilder, plane: Plane, *, bits: bool, legal: Callable[[int], bool] = lambda _: True) -> list[Range]:
     """Rows that the A-Core takes at a time of a plane that its buffers hold, if it is chosen to be cut; else none."""
-    step, most = bitmap_rows(plane) if bits else 1, plane.rows_of(builder.choices.cut)
+    step, most = bitmap_rows(plane) if bits else 1, plane.rows_of(builder.knobs.subtile_beats)
     found = legal_ranges(0, plane.y, most, lambda row: row % step == 0 and legal(row)) if most else None
     return found if found and len(found) > 1 else []
 

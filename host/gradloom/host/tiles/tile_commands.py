@@ -227,7 +227,7 @@ class TileCommands(ConvolutionTiles):
     def _at_once(self, chunks: list[Range]) -> bool:
         """Whether each tile of a set takes all chunks without a turn of others: two that come in rows. So the A-Core, on which
         the next layer waits, begins with the first tile while the array computes the second one."""
-        return self.as_made and bool(self.builder.choices.cut) and len(chunks) == 2
+        return self.as_made and bool(self.builder.knobs.subtile_beats) and len(chunks) == 2
 
     def _strips_as_made(self, images: Range, outputs: list[int]) -> list[Range]:
         """Units of the one image in which the first tile, which waits for inputs that are made in rows, takes them; else none."""

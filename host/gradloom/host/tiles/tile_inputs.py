@@ -15,8 +15,8 @@ from gradloom.host.dram.memory_map import Region
 from gradloom.host.order.accesses import Access, tensor_access
 from gradloom.host.order.tasks import Number, Way
 from gradloom.host.tiles.conv_mapping import ConvMapping
+from gradloom.host.tiles.row_ranges import Rows
 from gradloom.host.tiles.shared_rows import SharedRows
-from gradloom.host.tiles.spans import Rows
 from gradloom.host.tiles.tile_weights import TileWeights
 
 __all__ = ["InputLayout", "TileInputs"]
@@ -175,7 +175,7 @@ class TileInputs:
     def _blocks(self, images: Range) -> list[Rows]:
         """All rows of some images, or, of an image that is made in rows, those that lie at the same addresses together."""
         rows, banks = self.sweep.rows, self.sweep.banks(self.builder.config)
-        cut = Plane(rows, 2 * self.sweep.xe).rows_of(self.builder.choices.cut)
+        cut = Plane(rows, 2 * self.sweep.xe).rows_of(self.builder.knobs.subtile_beats)
         size = cut // banks * banks or banks
         if not cut or size >= rows or images[1] - images[0] > 1 or self.sweep.dealt:
             return [Rows(images, (0, rows), 0)]

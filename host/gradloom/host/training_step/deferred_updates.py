@@ -24,7 +24,7 @@ Weighted = Conv | FullyConnected
 
 def carried_layers(builder: ProgramBuilder) -> tuple[Weighted, ...]:
     """Those that are chosen, in forward order; never a first one, whose input is another one in the next step."""
-    chosen = set(builder.choices.carried) & set(builder.offer.carriable)
+    chosen = set(builder.knobs.deferred_layers) & set(builder.search_space.deferrable)
     return tuple(layer for layer in builder.network.weighted if layer.name in chosen)
 
 

@@ -45,7 +45,7 @@ class Step:
         edges = [builder.batch * i // parts for i in range(parts + 1)]
         self.parts = list(itertools.pairwise(edges))
         loaders = {dest.name: unit_of(builder.config, Opcode.LOAD, dest) for dest in (Dest.IBUF, Dest.EBUF, Dest.WBUF)}
-        self.scheduler = ListScheduler(builder.recorder, loaders, builder.choices)
+        self.scheduler = ListScheduler(builder.recorder, loaders, builder.knobs)
         builder.begin_step(self.scheduler.sweeps_wait, self.scheduler.add, seeds(builder, arriving))
         self.lines = GradientQueues(builder, leaving)
         self.arrivals = ArrivingUpdates(builder, arriving, leaving) if arriving else None
@@ -90,7 +90,7 @@ class Step:
         """Work beside the rest; alone while calibrating, as the exponents of one operation are an input of the next. ``what``: it
         makes of the layer."""
         name = f"{layer} {what}"
-        self.builder.offer.works.append(name)
+        self.builder.search_space.works.append(name)
         self.scheduler.add(*works, line=line, name=name)
         if self.calibrate:
             self.scheduler.finish()

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradloom.contracts.config import Config
 from gradloom.host.devices.verification import compare_tensors
-from gradloom.host.plan import Plan
+from gradloom.host.machine_program import MachineProgram
 from gradloom.host.program.assembler import Instruction, offsets, split_program
 from gradloom.host.schedule import compile_network
 from gradloom.models.golden import step as golden
@@ -95,7 +95,7 @@ class Scene:
 
     name: str
     case: Case
-    plan: Plan
+    plan: MachineProgram
     base: int
     limit: int
     program: bytes
@@ -138,7 +138,7 @@ class Scene:
 class _Source:
     """The tensors that a memory holds after a step."""
 
-    plan: Plan
+    plan: MachineProgram
     memory: bytes
     values: dict[int, int]
     export_dw: bool
@@ -172,7 +172,7 @@ def build_scenes(config: str) -> tuple[Scene, ...]:
     return tuple(_scene(name, case, plan, limit) for name, case, plan in found)
 
 
-def _scene(name: str, case: Case, plan: Plan, limit: int) -> Scene:
+def _scene(name: str, case: Case, plan: MachineProgram, limit: int) -> Scene:
     memory, state = _Memory(_background(limit + GUARD)), _calibrated(case)
     plan.write_state(memory, state)
     plan.write_batch(memory, 0, case.images[STEP], case.labels[STEP])

@@ -3,8 +3,8 @@
 import numpy as np
 
 from gradloom.contracts.config import Config
-from gradloom.host.choices import Choices
-from gradloom.host.plan import Plan
+from gradloom.host.knobs import Knobs
+from gradloom.host.machine_program import MachineProgram
 from gradloom.host.program.validator import validate
 from gradloom.host.schedule import compile_network
 from gradloom.models.golden.step import Hyper, train_step
@@ -25,7 +25,7 @@ def random_images(network: Network, batch: int, rng: np.random.Generator) -> tup
     return legal, rng.integers(0, network.classes, batch)
 
 
-def start_machine(plan: Plan, state: State, order: int | None) -> Interpreter:
+def start_machine(plan: MachineProgram, state: State, order: int | None) -> Interpreter:
     """A machine with program, state and exponents; ``order``: seed of the engines' order, ``None``: that of the program."""
     machine = Interpreter(plan.config, plan.size, seed=order)
     machine.run_seed, machine.step = state.seed, state.step
@@ -44,8 +44,8 @@ def check_steps(
     steps: int = 2,
     parts: int = 1,
     order: int | None = None,
-    choices: Choices | None = None,
-) -> list[Plan]:
+    knobs: Knobs | None = None,
+) -> list[MachineProgram]:
     """Steps of a training run, each on a machine of its own, of valid programs. Returns these."""
     rng, state = np.random.default_rng(5), State.initial(network, 7, -9)
     plans = []
@@ -54,7 +54,7 @@ def check_steps(
         calibrate = not state.calibrated
         plan = compile_network(
             network, config, batch, calibrate=calibrate, export_dw=config.export_depth > 0, parts=1 if calibrate else parts,
-            choices=choices
+            knobs=knobs
         )
         assert validate(plan.program(step), config, window=(0, plan.size), first_step=step) == []
         machine = start_machine(plan, state, order)
@@ -73,14 +73,14 @@ def check_steps(
 
 
 def check_start(
-    network: Network, config: Config, *, batch: int, steps: int, choices: Choices, order: int | None = None
-) -> Plan:
+    network: Network, config: Config, *, batch: int, steps: int, knobs: Knobs, order: int | None = None
+) -> MachineProgram:
     """Steps of one start behind a calibrating step of the golden model: every tensor of the last one, all logits, the state."""
     rng, state = np.random.default_rng(6), State.initial(network, 7, -9)
     x, labels = random_images(network, batch, rng)
     train_step(network, state, x, labels, HYPERS[0])
     plan = compile_network(network, config, batch, slots=steps, table=steps, export_dw=config.export_depth > 0,
-                           choices=choices)
+                           knobs=knobs)
     assert validate(plan.program(1), config, window=(0, plan.size), first_step=1, steps=steps) == []
     machine = start_machine(plan, state, order)
     batches = [random_images(network, batch, rng) for _ in range(steps)]

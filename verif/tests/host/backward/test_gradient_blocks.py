@@ -30,14 +30,14 @@ def covers(ranges, low, high):
 def test_blocks_fit_and_cover(cg, mg, y, x):
     shape = gradient(ETA, cg=cg, mg=mg, y=y, x=x)
     blocks = choose_blocks(shape, ETA, (0, 16))
-    covers([(span.first, span.last) for span in blocks.spans], 0, 16 * shape.sweep.upi)
+    covers([(row_range.first, row_range.last) for row_range in blocks.row_ranges], 0, 16 * shape.sweep.upi)
     covers(blocks.tiles, 0, shape.tiles)
     covers(blocks.steps, 0, shape.steps)
     tiles, steps = (max(high - low for low, high in ranges) for ranges in (blocks.tiles, blocks.steps))
-    for span in blocks.spans:
-        assert steps * span.addresses(ETA) <= ETA.ibuf_depth
-        assert -(-tiles // 3) * shape.error_addresses(ETA, span) <= ETA.ebuf_depth
-    assert len(blocks.spans) == 1 or tiles * steps * shape.beats <= ETA.dw_depth
+    for row_range in blocks.row_ranges:
+        assert steps * row_range.addresses(ETA) <= ETA.ibuf_depth
+        assert -(-tiles // 3) * shape.error_addresses(ETA, row_range) <= ETA.ebuf_depth
+    assert len(blocks.row_ranges) == 1 or tiles * steps * shape.beats <= ETA.dw_depth
 
 
 def test_all_pairs_of_a_wide_layer_share_their_operands():
@@ -45,15 +45,15 @@ def test_all_pairs_of_a_wide_layer_share_their_operands():
     shape = gradient(ETA, cg=2, mg=2, y=32, x=32)
     blocks = choose_blocks(shape, ETA, (0, 16))
     assert blocks.tiles == ((0, 2),) and blocks.steps == ((0, 2),)
-    assert all(4 * 2 * span.addresses(ETA) <= ETA.ibuf_depth for span in blocks.spans)
-    assert all(3 * shape.error_addresses(ETA, span) <= ETA.ebuf_depth for span in blocks.spans)
+    assert all(4 * 2 * row_range.addresses(ETA) <= ETA.ibuf_depth for row_range in blocks.row_ranges)
+    assert all(3 * shape.error_addresses(ETA, row_range) <= ETA.ebuf_depth for row_range in blocks.row_ranges)
 
 
 def test_no_wpu_is_without_a_row_before_the_last():
     """512 rows: 171 row groups, and not 11 for each of 16 images."""
     blocks = choose_blocks(gradient(ETA, cg=2, mg=2, y=32, x=32), ETA, (0, 16))
-    assert sum(span.groups(ETA) for span in blocks.spans) == 171
-    assert any(span.left_out for span in blocks.spans)
+    assert sum(row_range.groups(ETA) for row_range in blocks.row_ranges) == 171
+    assert any(row_range.left_out for row_range in blocks.row_ranges)
 
 
 @pytest.mark.parametrize("cg,mg,y,stride,stay", [(32, 64, 4, 1, True), (16, 32, 8, 2, False)])
@@ -90,7 +90,7 @@ def test_of_equals_the_errors_stay():
 
 def test_whole_batch_at_once_needs_no_open_gradients():
     """VGG16's last stage: 4096 pairs, more than the gradient buffer holds, but all images fit."""
-    assert choose_blocks(gradient(ETA, cg=64, mg=64, y=2, x=2), ETA, (0, 16)).spans[0].images == (0, 16)
+    assert choose_blocks(gradient(ETA, cg=64, mg=64, y=2, x=2), ETA, (0, 16)).row_ranges[0].images == (0, 16)
 
 
 def test_layer_that_does_not_fit():

@@ -6,7 +6,7 @@ import pytest
 
 from gradloom.contracts.config import PRESETS, Config
 from gradloom.contracts.isa import Dest, Opcode
-from gradloom.host.choices import BY_RULES
+from gradloom.host.knobs import DEFAULT_KNOBS
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import FullyConnected, Network
 from gradloom.verif.interpreting.step_check import check_steps
@@ -47,5 +47,5 @@ def test_steps_equal_golden(logits, sums):
 
 def test_a_backward_pass_by_ranges():
     """Its own sums take the place of those whose logits come last."""
-    choices = dataclasses.replace(BY_RULES, tiles={"logits BP": 1})
-    check_steps(NETWORK, config(11), batch=BATCH, order=1, choices=choices)
+    knobs = dataclasses.replace(DEFAULT_KNOBS, tiles={"logits BP": 1})
+    check_steps(NETWORK, config(11), batch=BATCH, order=1, knobs=knobs)

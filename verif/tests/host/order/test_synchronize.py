@@ -8,7 +8,7 @@ from gradloom.contracts.config import PRESETS, Config
 from gradloom.contracts.engines import LOAD_UNITS, TOKENS, Unit
 from gradloom.contracts.isa import SEMAPHORES, Dest, Opcode
 from gradloom.contracts.microprograms import TABLE
-from gradloom.host.choices import Choices
+from gradloom.host.knobs import Knobs
 from gradloom.host.order.accesses import Access, row_access
 from gradloom.host.order.synchronize import Recorder
 from gradloom.host.program.assembler import Instruction, Shift
@@ -34,7 +34,7 @@ def test_weights_come_once_where_the_buffer_keeps_them(config, loads):
     )
     network = Network("conv", (8, 12, 12), 4, layers)
     machine = dataclasses.replace(PRESETS[config], wbuf_depth=32 if config == "small" else 512)
-    plan = compile_network(network, machine, 4, choices=Choices(tiles={"conv FP": 1}))
+    plan = compile_network(network, machine, 4, knobs=Knobs(tiles={"conv FP": 1}))
     region = plan.memory["conv", "w"]
     brought = [
         command["n0"] * command["n1"] * command["n2"] * machine.beat_bytes

@@ -118,7 +118,7 @@ def test_recorded_tokens_order_every_conflict(loads, stores):
 
 
 @pytest.mark.parametrize("config", ["small", "channels"])
-def test_compiled_programs_need_no_barrier_for_want_of_a_semaphore(config, monkeypatch):
+def test_machine_programs_need_no_barrier_for_want_of_a_semaphore(config, monkeypatch):
     """Every conflict of a step is between engines that have a semaphore for each other."""
     machine = PRESETS["small"] if config == "small" else dataclasses.replace(
         PRESETS["small"], wpus=2, load_channels=4, store_channels=2)

@@ -68,7 +68,7 @@ def test_a_semaphore_that_may_overflow():
     assert any("semaphore 0 may reach 256" in text for _, text in check_tokens(_tokens(*many), CONFIG))
 
 
-def test_every_token_of_a_compiled_program_is_needed_by_the_count():
+def test_every_token_of_a_machine_program_is_needed_by_the_count():
     """Taking away any one signal or wait must be noticed."""
     instructions = list(compile_network(two_layers(), CONFIG, 4, calibrate=True, slots=3, table=3).instructions)
     assert check_tokens(instructions, CONFIG) == []

@@ -32,7 +32,7 @@ def _plan():
     return compile_network(two_layers(), CONFIG, 4, calibrate=True, slots=3, table=3)
 
 
-def test_a_compiled_program_has_no_defect():
+def test_a_machine_program_has_no_defect():
     plan = _plan()
     assert validate(plan.program(7), CONFIG, window=(0, plan.size), steps=3, first_step=7) == []
 

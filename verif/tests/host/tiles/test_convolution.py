@@ -8,7 +8,7 @@ import pytest
 from gradloom.contracts.config import PRESETS
 from gradloom.contracts.engines import LOAD_UNITS, Unit
 from gradloom.contracts.isa import SEMAPHORES, Dest, Opcode, XSource
-from gradloom.host.choices import Choices
+from gradloom.host.knobs import Knobs
 from gradloom.host.order.synchronize import Recorder
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import Conv, FullyConnected, GlobalAvgPool, MaxPool, Network, load_network
@@ -137,7 +137,7 @@ def test_gradients_keep_out_of_tiles_whose_weights_need_several_channels():
 
 def test_tiles_of_a_first_layer_grow():
     """The array begins when one image is there; no tile is larger than all before it."""
-    plan = compile_network(load_network("resnet20"), PRESETS["eta"], 16, choices=Choices(tiles={"stem FP": 4, "s1b1a FP": 4}))
+    plan = compile_network(load_network("resnet20"), PRESETS["eta"], 16, knobs=Knobs(tiles={"stem FP": 4, "s1b1a FP": 4}))
     layer = plan.lowered.network.index
     tiles = {name: [i["units"] // 32 for i in plan.instructions
                     if i.opcode == Opcode.CONV and i.tag == 8 * layer(name) and not i["acc"]]
@@ -256,4 +256,4 @@ def test_a_chunk_that_comes_ahead_leaves_the_one_in_use_alone(depth, images):
     """Ranges of different numbers of images, whose steps take different numbers of addresses, go round the same part of IBUF."""
     config = dataclasses.replace(SMALL, name="ahead", ibuf_depth=depth, psum_depth=128, abuf_depth=256)
     layers = (Conv(name=name, out=out, kernel=3, pad=1) for name, out in (("a", 16), ("b", 9), ("c", 7)))
-    check_steps(network(*layers, shape=(2, 8, 8)), config, batch=5, order=depth, choices=Choices(tiles={"b FP": images}))
+    check_steps(network(*layers, shape=(2, 8, 8)), config, batch=5, order=depth, knobs=Knobs(tiles={"b FP": images}))

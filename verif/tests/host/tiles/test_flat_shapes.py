@@ -8,8 +8,8 @@ import pytest
 from gradloom.contracts.config import PRESETS
 from gradloom.contracts.isa import Opcode, Pattern
 from gradloom.host.backward import gradient_commands
-from gradloom.host.choices import Choices
 from gradloom.host.compilation.layer_sizes import shape_of
+from gradloom.host.knobs import Knobs
 from gradloom.host.program.validator import validate
 from gradloom.host.schedule import compile_network
 from gradloom.host.tiles import flat_shapes
@@ -62,7 +62,7 @@ def test_where_it_gains_much():
     ("small", head(5, 4, 4), {"order": 2}),
     ("small", head(3, 3, 5), {}),
     ("small", head(3, 4, 1, rounding=FEEDBACK), {"batch": 4, "parts": 2}),
-    ("small", head(5, 4, 4), {"choices": Choices(cut=4), "order": 3}),
+    ("small", head(5, 4, 4), {"knobs": Knobs(subtile_beats=4), "order": 3}),
     ("nano", head(2, 3, 3, rounding=FEEDBACK), {}),
     ("eta", head(9, 3, 3, hidden=30), {}),
     ("laps", head(5, 4, 3), {}),

@@ -6,8 +6,8 @@ import pytest
 
 from gradloom.contracts.config import PRESETS, Config
 from gradloom.contracts.isa import Opcode
-from gradloom.host.choices import Choices
 from gradloom.host.compilation.windows import Shape
+from gradloom.host.knobs import Knobs
 from gradloom.host.tiles.conv_mapping import psum_words
 from gradloom.host.tiles.phase_sweeps import backward_sweep, forward_sweep
 from gradloom.host.tiles.shared_rows import StoredTile, shared_rows
@@ -121,6 +121,6 @@ def test_training_steps(width, batch, wpus, stride, shared):
 @pytest.mark.parametrize("cut", [0, 8])
 def test_planes_in_rows(cut):
     """The A-Core takes rows of planes, some commands shared rows alone; strips of one image wait for the rows that they read."""
-    plans = check_steps(network(16), machine(3, abuf_depth=256), batch=1, order=2, choices=Choices(cut=cut))
+    plans = check_steps(network(16), machine(3, abuf_depth=256), batch=1, order=2, knobs=Knobs(subtile_beats=cut))
     shared = {(i["shared"], i["py"]) for i in plans[-1].instructions if i.opcode == Opcode.RUN and i["shared"]}
     assert shared and (not cut or max(rows for _, rows in shared) < 16)

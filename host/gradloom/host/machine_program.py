@@ -9,17 +9,17 @@ import numpy as np
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Opcode
-from gradloom.host.choices import Offer
 from gradloom.host.devices.device import Device, Readable
 from gradloom.host.dram.im2col import Lowered
 from gradloom.host.dram.layout import pack_hyper
 from gradloom.host.dram.memory_map import ALIGNMENT, MemoryMap, Region
+from gradloom.host.knobs import SearchSpace
 from gradloom.host.program.assembler import Instruction, assemble
 from gradloom.models.golden.step import Hyper, expected_tensors
 from gradloom.models.network import INPUT, Kind, Network, Subsample
 from gradloom.models.state import State
 
-__all__ = ["Plan"]
+__all__ = ["MachineProgram"]
 
 _HYPER_BASE = 4
 _HYPER_BYTES = 16
@@ -27,7 +27,7 @@ _HEADER_BYTES = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
+class MachineProgram:
     """What :func:`gradloom.host.schedule.compile_network` returns.
 
     Parameters
@@ -41,7 +41,7 @@ class Plan:
     instructions : tuple of :class:`~gradloom.host.program.assembler.Instruction`
     labels : dict
         Target of the LOOP instruction.
-    offer : :class:`~gradloom.host.choices.Offer`
+    search_space : :class:`~gradloom.host.knobs.SearchSpace`
         What its schedule had to choose from.
     carried : tuple of :class:`str`
         Layers whose gradients and updates come behind their step's LOOP (:mod:`gradloom.host.training_step.deferred_updates`).
@@ -61,7 +61,7 @@ class Plan:
     program_address: int
     instructions: tuple[Instruction, ...]
     labels: dict[int, int]
-    offer: Offer
+    search_space: SearchSpace
     carried: tuple[str, ...] = ()
 
     def program(self, first_step: int = 0) -> bytes:

@@ -1,7 +1,7 @@
-"""What the scheduler may choose freely, and where better choices than its rules' are kept.
+"""The knobs of the scheduler, and the files that keep values which are better than its rules'.
 
-How many images a tile takes, which work comes first and how long the array waits decide the cycles of a step, never its bytes.
-Rules choose all of it within seconds for any network; ``gradloom tune`` (:mod:`gradloom.host.tune`) tries other choices on the cost
+How many images a tile takes, which work comes first and how finely planes are cut decide the cycles of a step, never its bytes.
+Rules set all of it within seconds for any network; ``gradloom tune`` (:mod:`gradloom.host.tune`) tries other values on the cost
 model and keeps the best ones in a file. A file is good for one network, machine and batch, named by a key. Those of the built-in
 networks at paper scale lie in ``schedules/`` beside this module and are taken whenever their key fits; others are given with
 ``--schedule``.
@@ -21,18 +21,26 @@ from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.files import UserError, write_json
 from gradloom.models.network import Network
 
-__all__ = ["BY_RULES", "FORMAT", "Choices", "Offer", "Schedule", "choose", "find_choices", "load_schedule", "missed",
+__all__ = ["DEFAULT_KNOBS", "FORMAT", "Knobs", "Schedule", "SearchSpace", "choose", "find_knobs", "load_schedule", "missed",
            "schedule_key"]
 
-FORMAT = "gradloom schedule 1"
+FORMAT = "gradloom schedule 2"
+_FORMER_FORMAT = "gradloom schedule 1"
+"""Is read, too: its knobs had the names below, or are gone."""
+_FORMER_NAMES = {
+    "ahead": "prefetch_depth", "cut": "subtile_beats", "share": "split_leftover_rows", "twice": "reserve_second_pass",
+    "carried": "deferred_layers",
+}
+_DROPPED = ("patience", "brief", "starved", "balance", "operands")
+"""Knobs that earned nothing (docs/performance-log.md)."""
 RULES = "rules"
-"""Stands for the choices of the scheduler's rules in the place of a file."""
+"""Stands for the scheduler's rules in the place of a file."""
 FOLDER = Path(__file__).with_name("schedules")
 """Schedules that come with the package."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Choices:
+class Knobs:
     """One value for everything that is free. The defaults are those of the rules.
 
     Parameters
@@ -42,53 +50,37 @@ class Choices:
     order : mapping
         "LAYER TENSOR", the work that makes it: places by which it comes later (negative: earlier) in the order of service, in which
         works stand as the program adds them.
-    patience : :class:`int`
-        Cycles that the array may wait for a piece rather than take one of a later work.
-    brief : :class:`int`
-        Cycles of a brief piece of the array, at most.
-    starved : :class:`int`
-        Cycles of waiting from which on the array is to be served first.
-    ahead : :class:`int`
+    prefetch_depth : :class:`int`
         Sets of operands on chip for a kind of work: those in use, and the next ones.
-    balance : :class:`bool`
-        Of pieces that would all wait for the A-Core the array takes the one that gives the A-Core least to do for its cycles, not
-        the first one.
-    operands : :class:`bool`
-        What the A-Core needs is there when it has been loaded, not when it has been stored.
-    cut : :class:`int`
+    subtile_beats : :class:`int`
         Beats of a plane that the A-Core takes at a time at most, so that what follows begins with the first of them; convolutions
         take inputs and errors as they are made, and the A-Core's commands take turns piece by piece. 0: whole planes.
-    share : :class:`bool`
+    split_leftover_rows : :class:`bool`
         All WPUs take parts of the rows that they leave over, where that saves cycles of the array.
-    twice : :class:`bool`
+    reserve_second_pass : :class:`bool`
         The last steps of a set of backward tiles leave the A-Core time for two passes over the results of each, the second one for
         the normalisation or the sum of errors on which the next layer waits.
-    carried : tuple of :class:`str`
+    deferred_layers : tuple of :class:`str`
         Layers whose weight gradients come beside the forward pass of the next step of a start.
     """
 
     tiles: Mapping[str, int] = dataclasses.field(default_factory=dict)
     order: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    patience: int = 100
-    brief: int = 100
-    starved: int = 1000
-    ahead: int = 3
-    balance: bool = False
-    operands: bool = True
-    cut: int = 0
-    share: bool = True
-    twice: bool = False
-    carried: tuple[str, ...] = ()
+    prefetch_depth: int = 3
+    subtile_beats: int = 0
+    split_leftover_rows: bool = True
+    reserve_second_pass: bool = False
+    deferred_layers: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """As JSON keeps it: what differs from the defaults."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields |= {"tiles": dict(sorted(self.tiles.items())), "order": dict(sorted(self.order.items()))}
-        chosen = {name: value for name, value in fields.items() if value != getattr(Choices(), name)}
-        return chosen | ({"carried": list(self.carried)} if self.carried else {})
+        chosen = {name: value for name, value in fields.items() if value != getattr(Knobs(), name)}
+        return chosen | ({"deferred_layers": list(self.deferred_layers)} if self.deferred_layers else {})
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> "Choices":
+    def from_record(cls, record: Mapping[str, Any]) -> "Knobs":
         """Inverse of :meth:`record`.
 
         Raises
@@ -99,41 +91,53 @@ class Choices:
         known = {field.name: getattr(cls(), field.name) for field in dataclasses.fields(cls)}
         for name, value in record.items():
             if name not in known:
-                raise ValueError(f"there is no choice {name!r}")
+                raise ValueError(f"there is no knob {name!r}")
             if name in ("tiles", "order"):
                 kind = int if name == "tiles" else (int, float)
                 good = isinstance(value, dict) and all(isinstance(part, kind) for part in value.values())
-            elif name == "carried":
+            elif name == "deferred_layers":
                 good = isinstance(value, list) and all(isinstance(part, str) for part in value)
             else:
                 good = type(value) is type(known[name]) and value >= 0
             if not good:
                 raise ValueError(f"{name} cannot be {value!r}")
-        fields: dict[str, Any] = {name: tuple(value) if name == "carried" else value for name, value in record.items()}
+        fields: dict[str, Any] = {name: tuple(value) if name == "deferred_layers" else value for name, value in record.items()}
         return cls(**fields)
 
+    @classmethod
+    def from_former(cls, record: Mapping[str, Any]) -> tuple["Knobs", tuple[str, ...]]:
+        """Knobs as :meth:`record` named them before format 2, and the names of those that are gone and so were dropped.
 
-BY_RULES = Choices()
+        Raises
+        ------
+        :exc:`ValueError`
+            As :meth:`from_record`.
+        """
+        kept = {_FORMER_NAMES.get(name, name): value for name, value in record.items() if name not in _DROPPED}
+        return cls.from_record(kept), tuple(name for name in _DROPPED if name in record)
+
+
+DEFAULT_KNOBS = Knobs()
 """Those of the scheduler's rules."""
 
 
 @dataclasses.dataclass
-class Offer:
-    """What a compilation would have had to choose from.
+class SearchSpace:
+    """The values that the knobs of a compilation may take.
 
     Attributes
     ----------
     tiles : dict
-        For every key of :attr:`Choices.tiles` the numbers of images that fit.
+        For every key of :attr:`Knobs.tiles` the numbers of images that fit.
     works : list
-        Every key of :attr:`Choices.order`.
-    carriable : list
-        Every layer of :attr:`Choices.carried`.
+        Every key of :attr:`Knobs.order`.
+    deferrable : list
+        Every layer of :attr:`Knobs.deferred_layers`.
     """
 
     tiles: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     works: list[str] = dataclasses.field(default_factory=list)
-    carriable: list[str] = dataclasses.field(default_factory=list)
+    deferrable: list[str] = dataclasses.field(default_factory=list)
 
 
 def schedule_key(network: Network, config: Config, batch: int) -> str:
@@ -145,14 +149,14 @@ def schedule_key(network: Network, config: Config, batch: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Choices for one network, machine and batch, as a file keeps them.
+    """Knobs for one network, machine and batch, as a file keeps them.
 
     Parameters
     ----------
     cycles, default_cycles : :class:`int`
-        Of a steady step with these choices and with the rules', estimated for the memory below.
+        Of a steady step with these knobs and with the rules', estimated for the memory below.
     trials : :class:`int`
-        Choices tried so far.
+        Sets of knobs tried so far.
     seed : :class:`int`
         Of the search.
     memory : mapping
@@ -163,7 +167,7 @@ class Schedule:
     config: str
     batch: int
     key: str
-    choices: Choices
+    knobs: Knobs
     cycles: int
     default_cycles: int
     trials: int
@@ -172,7 +176,7 @@ class Schedule:
 
     def save(self, path: Path) -> None:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        write_json(path, {"format": FORMAT, **fields, "choices": self.choices.record()})
+        write_json(path, {"format": FORMAT, **fields, "knobs": self.knobs.record()})
 
     def check(self, network: Network, config: Config, batch: int, path: Path) -> None:
         """:exc:`UserError` unless it is for this network, machine and batch."""
@@ -187,11 +191,15 @@ _KINDS = {
     "network": str, "config": str, "key": str, "batch": int, "cycles": int, "default_cycles": int, "trials": int, "seed": int,
     "memory": dict,
 }
-"""Types of the fields of :class:`Schedule` beside its choices."""
+"""Types of the fields of :class:`Schedule` beside its knobs."""
 
 
-def load_schedule(path: Path) -> Schedule:
-    """A file of ``gradloom tune``.
+def _print_notice(text: str) -> None:
+    print(f"gradloom: {text}", file=sys.stderr, flush=True)
+
+
+def load_schedule(path: Path, notice: Callable[[str], None] = _print_notice) -> Schedule:
+    """A file of ``gradloom tune``, of this format or the one before; ``notice`` hears which of its knobs are gone.
 
     Raises
     ------
@@ -200,16 +208,26 @@ def load_schedule(path: Path) -> Schedule:
     """
     try:
         record = json.loads(path.read_text())
-        if record.pop("format", None) != FORMAT:
+        found = record.pop("format", None)
+        if found not in (FORMAT, _FORMER_FORMAT):
             raise ValueError(f"its format is not {FORMAT!r}")
-        schedule = Schedule(**record | {"choices": Choices.from_record(record.get("choices", {}))})
+        if found == FORMAT:
+            knobs, dropped = Knobs.from_record(record.pop("knobs")), tuple[str, ...]()
+        else:
+            knobs, dropped = Knobs.from_former(record.pop("choices"))
+        schedule = Schedule(**record, knobs=knobs)
         for name, kind in _KINDS.items():
             if not isinstance(getattr(schedule, name), kind):
                 raise ValueError(f"{name} cannot be {getattr(schedule, name)!r}")
         DramCost(**schedule.memory)
-        return schedule
+    except KeyError as error:
+        raise UserError(f"{path} is no schedule ({error} is missing): make one with gradloom tune") from None
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is no schedule ({error}): make one with gradloom tune") from None
+    if dropped:
+        notice(f"{path} was made by an earlier version: {', '.join(dropped)} are not used any more, the rest is; "
+               "gradloom tune makes a file that fits")
+    return schedule
 
 
 @functools.cache
@@ -227,14 +245,10 @@ def missed(network: Network, config: Config, batch: int) -> str | None:
             f"machine of that name: the scheduler's rules are taken, which may cost cycles; gradloom tune makes a schedule")
 
 
-def _print_notice(text: str) -> None:
-    print(f"gradloom: {text}", file=sys.stderr, flush=True)
-
-
 def choose(source: str | None, network: Network, config: Config, batch: int,
-           notice: Callable[[str], None] = _print_notice) -> Choices:
-    """What ``--schedule`` asks for: those of :func:`find_choices`, the rules' ("rules"), or a file's. ``notice`` hears of
-    :func:`missed` ones.
+           notice: Callable[[str], None] = _print_notice) -> Knobs:
+    """What ``--schedule`` asks for: those of :func:`find_knobs`, the rules' ("rules"), or a file's. ``notice`` hears of
+    :func:`missed` ones, and of knobs that are gone.
 
     Raises
     ------
@@ -242,18 +256,18 @@ def choose(source: str | None, network: Network, config: Config, batch: int,
         If it is no schedule or one for something else.
     """
     if source == RULES:
-        return BY_RULES
+        return DEFAULT_KNOBS
     if source is None:
         text = missed(network, config, batch)
         if text is not None:
             notice(text)
-        return find_choices(network, config, batch)
-    schedule = load_schedule(Path(source))
+        return find_knobs(network, config, batch)
+    schedule = load_schedule(Path(source), notice)
     schedule.check(network, config, batch, Path(source))
-    return schedule.choices
+    return schedule.knobs
 
 
-def find_choices(network: Network, config: Config, batch: int) -> Choices:
+def find_knobs(network: Network, config: Config, batch: int) -> Knobs:
     """Those of the package for this network, machine and batch, or else the defaults."""
     schedule = _shipped().get(schedule_key(network, config, batch))
-    return BY_RULES if schedule is None else schedule.choices
+    return DEFAULT_KNOBS if schedule is None else schedule.knobs

@@ -1,8 +1,8 @@
-"""Spans: successive output rows of a batch, image after image, that the array takes in one go.
+"""Row ranges: successive output rows of a batch, image after image, that the array takes in one go.
 
-A gradient sums over all rows of all images, so it does not matter where a command ends: spans end where every WPU has a row, in the
-middle of an image too, and only the batch's last rows may leave some without. On chip are the rows that a span's windows read,
-those of an image behind those of the one before.
+A gradient sums over all rows of all images, so it does not matter where a command ends: row ranges end where every WPU has a row,
+in the middle of an image too, and only the batch's last rows may leave some without. On chip are the rows that the windows of a
+range read, those of an image after those of the one before.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from gradloom.host.tiles.conv_mapping import ConvMapping, row_banks_conflict
 from gradloom.host.tiles.remembered import remembered
 from gradloom.host.tiles.shared_rows import SharedRows, StoredTile, row_groups, shared_rows
 
-__all__ = ["Rows", "Span", "spans"]
+__all__ = ["RowRange", "Rows", "row_ranges"]
 
 Range = tuple[int, int]
 
@@ -28,7 +28,7 @@ class Rows:
     Parameters
     ----------
     images, rows : ranges
-    skipped : rows of the span that lie before them
+    skipped : rows of the row range that lie before them
     """
 
     images: Range
@@ -47,7 +47,7 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Span:
+class RowRange:
     """Units ``first`` to ``last`` of a batch; image i has those from i ``sweep.upi`` on."""
 
     sweep: ConvMapping
@@ -65,7 +65,7 @@ class Span:
 
     @property
     def left_out(self) -> int:
-        """Units of the first image that lie before the span."""
+        """Units of the first image that lie before the row range."""
         return self.first % self.sweep.upi
 
     @property
@@ -152,18 +152,18 @@ class Span:
         return row_banks_conflict(self.sweep, config, range(self.first, self.last))
 
 
-def spans(sweep: ConvMapping, config: Config, images: Range, groups: int) -> list[Span]:
-    """All units of some images in spans of at most ``groups`` row groups, as equal as can be.
+def row_ranges(sweep: ConvMapping, config: Config, images: Range, groups: int) -> list[RowRange]:
+    """All units of some images in row ranges of at most ``groups`` row groups, as equal as can be.
 
-    Where rows of two images fall on one bank, a span ends with its image.
+    Where rows of two images fall on one bank, a row range ends with its image.
     """
     first, last = (image * sweep.upi for image in images)
     found = _cut(sweep, config, first, last, groups)
-    if any(span.conflicts(config) for span in found):
-        return [span for low in range(first, last, sweep.upi) for span in _cut(sweep, config, low, low + sweep.upi, groups)]
+    if any(row_range.conflicts(config) for row_range in found):
+        return [some for low in range(first, last, sweep.upi) for some in _cut(sweep, config, low, low + sweep.upi, groups)]
     return found
 
 
-def _cut(sweep: ConvMapping, config: Config, first: int, last: int, groups: int) -> list[Span]:
+def _cut(sweep: ConvMapping, config: Config, first: int, last: int, groups: int) -> list[RowRange]:
     cuts = equal_ranges(0, ceil_div(last - first, config.wpus), groups)
-    return [Span(sweep, first + low * config.wpus, min(first + high * config.wpus, last)) for low, high in cuts]
+    return [RowRange(sweep, first + low * config.wpus, min(first + high * config.wpus, last)) for low, high in cuts]
