@@ -129,8 +129,8 @@ def resources(session: nox.Session) -> None:
 
 @nox.session
 def boards(session: nox.Session) -> None:
-    """A machine in ECP5 cells against golden; bitstreams of the boards, each for several seeds, and docs/boards.md; hours (name
-    cases to build only these)."""
+    """A machine in ECP5 cells against golden; bitstreams of the boards, each for several seeds, what was routed against golden,
+    and docs/boards.md; hours (name cases to build only these)."""
     session.install("-e", ".[boards,data,test]")
     session.run("pytest", "--long", "verif/tests/verif/ecp5")
     session.run("python", "-m", "gradloom.verif.board_builds", "run", *session.posargs)

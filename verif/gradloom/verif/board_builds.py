@@ -1,7 +1,8 @@
 """Bitstreams of the boards, and the page that tells of them.
 
 ``python -m gradloom.verif.board_builds run [CASE ...]`` builds cases of :data:`CASES` for each of their seeds (default: all that
-have no result yet) and keeps each report in docs/results/boards/. ``... page`` writes docs/boards.md from what lies there.
+have no result yet), keeps each report in docs/results/boards/, and simulates what was routed
+(:mod:`gradloom.verif.ecp5.routed_machine`). ``... page`` writes docs/boards.md from what lies there.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from gradloom.boards.build_report import BuildReport
 from gradloom.host import cli
 from gradloom.host.files import write_text
 from gradloom.verif.checkout import DOCS, ROOT
+from gradloom.verif.ecp5 import routed_machine
 
 __all__ = ["CASES", "RESULTS", "Case", "page", "results"]
 
@@ -32,18 +34,26 @@ class Case:
         Of ``gradloom build``, relative to the repository.
     minutes : :class:`int`
         Of a build on a quiet core, to tell how long a list will take.
+    stepped : :class:`bool`
+        What the first seed made takes a step of a tiny network, cell by cell, and the step that planted faults spoil.
     """
 
     name: str
     options: tuple[str, ...]
     minutes: int
     seeds: tuple[int, ...] = SEEDS
+    stepped: bool = False
+
+    @property
+    def board(self) -> str:
+        """Its name."""
+        return self.options[self.options.index("--board") + 1]
 
 
 CASES = (
     Case("pico-block-ram", (
         "--board", "ulx3s-85f", "--config", "boards/machines/pico.toml", "--block-ram", "128", "--freq", "18.75"), 25, (1,)),
-    Case("9-macs-sdram", ("--board", "ulx3s-85f"), 20),
+    Case("9-macs-sdram", ("--board", "ulx3s-85f"), 20, stepped=True),
 )
 
 
@@ -128,6 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             keep(folder, case, seed)
             if code not in (0, 1):
                 return code
+            if case.stepped and seed == case.seeds[0] and routed_machine.main([case.board, str(folder)]):
+                print(f"error: what was routed in {folder} is not the machine: the line above says where", file=sys.stderr)
+                return 1
     write_text(DOCS / "boards.md", page())
     return 0
 

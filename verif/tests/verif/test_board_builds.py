@@ -8,6 +8,7 @@ from gradloom.verif import board_builds
 from gradloom.verif.board_builds import CASES, Case, page
 from gradloom.verif.board_reports import REPORT
 from gradloom.verif.checkout import DOCS, ROOT
+from gradloom.verif.ecp5 import routed_machine
 
 
 def test_page_is_up_to_date():
@@ -49,6 +50,17 @@ def test_run(bench, tmp_path, capsys):
     assert "| one | 7 | 25, 31.25 | 41,820 (50%) |" in text and "2 cells, 75% of it wires" in text
     board_builds.main(["run"])
     assert len(bench) == 2
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_was_routed_takes_a_step(bench, monkeypatch, code, capsys):
+    """The first seed's; if it is not golden, no further one is built."""
+    monkeypatch.setattr(board_builds, "CASES", (Case("one", ("--board", "ulx3s-85f"), 5, (1, 2), stepped=True),))
+    steps = []
+    monkeypatch.setattr(routed_machine, "main", lambda arguments: steps.append(arguments) or code)
+    assert board_builds.main(["run"]) == code
+    assert steps == [["ulx3s-85f", str(ROOT / "build/boards/one-1")]] and len(bench) == 2 - code
+    assert ("is not the machine" in capsys.readouterr().err) == bool(code)
 
 
 def test_unknown_case(bench, capsys):
