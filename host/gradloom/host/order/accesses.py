@@ -12,9 +12,8 @@ __all__ = ["Access", "AccessIndex", "AccessRecord", "Ranges", "inside", "overlap
 
 _TENSOR_DIMENSIONS = 3
 _EVERY = (0, 1 << 16)
-_CELL_ADDRESSES = 64
 _CELL_INDICES = 4
-"""Sizes of the cells by which past accesses are found: addresses on chip, banks or indices of a tensor."""
+"""Size of the cells by which past accesses are found: indices of a tensor."""
 Ranges = tuple[tuple[int, int], ...]
 """Half-open ranges, one a dimension; two boxes conflict if they overlap in every dimension."""
 
@@ -53,7 +52,7 @@ class AccessRecord:
     """Where it has been added, and is to be taken out again."""
 
 
-_Cell = int | tuple[int, int]
+_Cell = tuple[int, int]
 _Records = dict[AccessRecord, None]
 """A set in the order in which it was filled, from which anything is taken out at once."""
 
@@ -66,9 +65,8 @@ class AccessIndex:
     access lies in every cell that it touches. What lies inside a box begins in one of the cells that the box touches.
     """
 
-    def __init__(self, dimensions: int, *, on_chip: bool) -> None:
+    def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
-        self._size = _CELL_ADDRESSES if on_chip else _CELL_INDICES
         self._cells: defaultdict[_Cell, defaultdict[Unit, _Records]] = defaultdict(lambda: defaultdict(dict))
         self._begun: defaultdict[_Cell, _Records] = defaultdict(dict)
         """By the first cell that an access touches, of all engines."""
@@ -88,20 +86,16 @@ class AccessIndex:
         first, end = box[0]
         return AccessRecord(engine, write, box, first, end, self._touched(box))
 
-    def _touched(self, box: Ranges) -> Sequence[_Cell]:
-        (low, high), size = box[0], self._size
-        first = range(low // size, (high - 1) // size + 1)
-        if len(box) == 1:
-            return first
-        low, high = box[1]
-        second = range(low // _CELL_INDICES, (high - 1) // _CELL_INDICES + 1)
-        return [(cell, other) for cell in first for other in second]
+    @staticmethod
+    def _touched(box: Ranges) -> Sequence[_Cell]:
+        (low, high), (first, last) = box[:2]
+        others = range(first // _CELL_INDICES, (last - 1) // _CELL_INDICES + 1)
+        return [(cell, other) for cell in range(low // _CELL_INDICES, (high - 1) // _CELL_INDICES + 1) for other in others]
 
     def latest(self, new: AccessRecord, needs: dict[Unit, int]) -> None:
         """Note in ``needs``, for every other engine, the position of its last command that an access has to come behind: writes,
         and reads if it is a write itself."""
         cells, write, engine, box, first, end = self._cells, new.write, new.engine, new.box, new.first, new.end
-        flat = len(box) == 1
         for cell in new.cells:
             if cell not in cells:
                 continue
@@ -113,7 +107,7 @@ class AccessIndex:
                 for past in reversed(accessed):
                     if past.position <= known:
                         break
-                    if past.first < end and first < past.end and (write or past.write) and (flat or overlap(past.box, box)):
+                    if past.first < end and first < past.end and (write or past.write) and overlap(past.box, box):
                         needs[other] = past.position
                         break
 
@@ -121,10 +115,9 @@ class AccessIndex:
         """Remember an access of the command at a position, and forget what it stands for: all inside a write, its engine's reads
         inside a read."""
         write, engine, box, first, end = new.write, new.engine, new.box, new.first, new.end
-        flat = len(box) == 1
         for cell in new.cells:
             covered = [past for past in self._begun.get(cell, ()) if first <= past.first and past.end <= end and
-                       (write or (past.engine is engine and not past.write)) and (flat or inside(past.box, box))]
+                       (write or (past.engine is engine and not past.write)) and inside(past.box, box)]
             for past in covered:
                 for records in past.listed:
                     del records[past]

@@ -273,9 +273,11 @@ class ListScheduler:
         gap = self._gap(inside)
         self._crowded = False
         for stream in self._streams:
-            if (not stream.line or stream.line in lines) and self._waits(stream):
-                # Most do, and keep no others of their line from coming.
-                continue
+            if not stream.line or stream.line in lines:
+                # Most wait, and keep no others of their line from coming.
+                other = stream.awaits
+                if other is not None and (not other.emitted or self._waits(stream)):
+                    continue
             piece = stream.head
             results = piece.results
             outside = inside and piece.lane == BoundEngine.ARRAY and not (

@@ -40,10 +40,10 @@ def box(rng, sizes):
     return tuple(found)
 
 
-@pytest.mark.parametrize(("sizes", "on_chip"), [((700,), True), ((300, 3), True), ((9, 20, 6), False), ((30, 30, 2), False)])
+@pytest.mark.parametrize("sizes", [(300, 3), (9, 20, 6), (30, 30, 2)])
 @pytest.mark.parametrize("seed", range(3))
-def test_accesses_are_found_as_by_looking_at_all_of_them(sizes, on_chip, seed):
-    rng, index, every = random.Random(seed), AccessIndex(len(sizes), on_chip=on_chip), Everything()
+def test_accesses_are_found_as_by_looking_at_all_of_them(sizes, seed):
+    rng, index, every = random.Random(seed), AccessIndex(len(sizes)), Everything()
     met = 0
     for position in range(600):
         engine, write, place = rng.choice(UNITS), rng.random() < 0.4, box(rng, sizes)
@@ -57,25 +57,25 @@ def test_accesses_are_found_as_by_looking_at_all_of_them(sizes, on_chip, seed):
 
 
 def test_what_is_known_is_not_noted_anew():
-    index = AccessIndex(1, on_chip=True)
-    index.add(index.record(Unit.LOAD, ((0, 8),), write=True), 3)
+    index = AccessIndex(2)
+    index.add(index.record(Unit.LOAD, ((0, 8), (0, 1)), write=True), 3)
     needs = {Unit.LOAD: 5}
-    index.latest(index.record(Unit.CCORE, ((4, 6),), write=False), needs)
+    index.latest(index.record(Unit.CCORE, ((4, 6), (0, 1)), write=False), needs)
     assert needs == {Unit.LOAD: 5}
 
 
 def test_a_cleared_index_has_nothing_before_an_access():
-    index, needs = AccessIndex(1, on_chip=True), {}
-    index.add(index.record(Unit.LOAD, ((0, 8),), write=True), 3)
+    index, needs = AccessIndex(2), {}
+    index.add(index.record(Unit.LOAD, ((0, 8), (0, 1)), write=True), 3)
     index.clear()
-    new = index.record(Unit.CCORE, ((0, 8),), write=True)
+    new = index.record(Unit.CCORE, ((0, 8), (0, 1)), write=True)
     index.latest(new, needs)
     assert not needs
     index.add(new, 4)
-    index.latest(index.record(Unit.LOAD, ((0, 1),), write=True), needs)
+    index.latest(index.record(Unit.LOAD, ((0, 1), (0, 1)), write=True), needs)
     assert needs == {Unit.CCORE: 4}
 
 
 def test_an_access_of_other_dimensions_is_refused():
-    with pytest.raises(ValueError, match="an access of 2 dimensions to a memory of 1"):
-        AccessIndex(1, on_chip=True).record(Unit.LOAD, ((0, 8), (0, 1)), write=True)
+    with pytest.raises(ValueError, match="an access of 3 dimensions to a memory of 2"):
+        AccessIndex(2).record(Unit.LOAD, ((0, 8), (0, 1), (0, 1)), write=True)
