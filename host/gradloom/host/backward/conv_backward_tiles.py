@@ -93,7 +93,7 @@ def error_works(
 
     def emit(images: Range, tile: list[int], inputs: Address | None) -> Work:
         def prepare() -> None:
-            if builder.apart:
+            if builder.fine_grained:
                 for group, part in itertools.product(tile, equal_ranges(*images, limit)):
                     fetch(part, group, cut)
 
@@ -130,10 +130,10 @@ def _added(
         parts = row_parts(builder, layer, plane, (0, plane.y), bits=masked)
     for piece, images, chosen in builder.sweeps(groups, limit, plane.nb):
         # Those who wait for it have other things to do first.
-        each = piece._replace(cycles=piece.cycles // len(chosen), update=True) if builder.apart else piece
+        each = piece._replace(cycles=piece.cycles // len(chosen), update=True) if builder.fine_grained else piece
         yield each
         for group in chosen:
-            if builder.apart and group != chosen[0]:
+            if builder.fine_grained and group != chosen[0]:
                 yield Piece(BoundEngine.ACORE, each.cycles, inside=True, update=True)
             for rows in parts:
                 part = Plane(rows[1] - rows[0], plane.x)

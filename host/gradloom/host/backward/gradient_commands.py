@@ -286,7 +286,7 @@ class GradientCommands:
         swept = row_range if sweep is row_range.sweep else dataclasses.replace(row_range, sweep=sweep)
         size = row_range.addresses(config)
         layout = self.work.inputs.layout(size, operands.steps[1] - operands.steps[0])
-        base = operands.inputs + (tile.step - operands.steps[0]) * layout.apart
+        base = operands.inputs + (tile.step - operands.steps[0]) * layout.step_pitch
         errors, place = operands.errors[tile.outputs]
         rows, taps = self._extent(tile)
         fields = swept.row_fields(config, tile.window, base, layout.entries) | {

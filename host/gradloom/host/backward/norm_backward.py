@@ -76,7 +76,7 @@ class NormBackward:
     def emit(self) -> list[Work]:
         """All commands."""
         low, high = self.builder.images
-        if self.builder.apart and self._fits and self._together and self.layer.norm == "frn" and high - low <= self._limit:
+        if self.builder.fine_grained and self._fits and self._together and self.layer.norm == "frn" and high - low <= self._limit:
             works = [self._one_group(group) for group in range(self.groups)]
         else:
             works = [self._by_images() if self._fits else self._by_groups()]

@@ -166,7 +166,7 @@ class WeightGradient(GradientCommands):
                 cycles, end = self._cycles(part[:1], block.row_range), part is parts[-1]
                 drained = self._beats(part[0]) if self._drained(part[0]) else 0
                 # Alone where its results leave the array more slowly than it makes them, so that other work can come between.
-                alone = bool(drained) or self.builder.apart
+                alone = bool(drained) or self.builder.fine_grained
                 count = 1 if alone else len(part)
                 alike = parts if several and part is parts[0] else [part]
                 total = sum(self._beats(tile) for other in alike for tile in other)
@@ -281,7 +281,7 @@ class WeightGradient(GradientCommands):
         builder = self.builder
         total = sum(self._beats(tile) for tile in part)
         streams = UpdateStreams({}, {})
-        later = builder.apart and final and self.first and self.last
+        later = builder.fine_grained and final and self.first and self.last
         loads = part[-1 if apart else 0] if final and self.last and not later else None
         offset = 0
         for group in _lists(part, self._at_once(part)):

@@ -63,7 +63,7 @@ class ProgramBuilder(Transfers):
 
     Attributes
     ----------
-    between : callable
+    may_interleave_wgrad : callable
         Whether the pieces of another work may come between the commands of a convolution's tile.
     last_layers, turn : tuple
         Layers that take one range of images after the other in the forward and the backward pass, and these ranges.
@@ -103,7 +103,7 @@ class ProgramBuilder(Transfers):
         self.images = (0, batch)
         self.late_sets = 0
         self.dependences = Dependences()
-        self.between: Callable[[], bool] = lambda: False
+        self.may_interleave_wgrad: Callable[[], bool] = lambda: False
         self.last_layers: tuple[Layer, ...] = ()
         self.beside_forward = True
         self.turn: tuple[tuple[int, int], ...] = ()
@@ -119,15 +119,15 @@ class ProgramBuilder(Transfers):
 
     def begin_step(
         self,
-        between: Callable[[], bool],
+        may_interleave_wgrad: Callable[[], bool],
         add: Callable[[Iterator[Piece]], None],
         seeded: set[int],
     ) -> None:
         """Nothing is on chip, and no seed is there but of the tensors ``seeded``.
 
-        ``between``, ``add``: of the list scheduler that orders the step's works.
+        ``may_interleave_wgrad``, ``add``: of the list scheduler that orders the step's works.
         """
-        self.between, self._seeded = between, set(seeded)
+        self.may_interleave_wgrad, self._seeded = may_interleave_wgrad, set(seeded)
         self._add = add
         self.sums = PsumAllocator(self.config.psum_depth)
         self.weights = CachedRing(self.config.wbuf_depth)
@@ -206,7 +206,7 @@ class ProgramBuilder(Transfers):
         return Way(dest, most) if shared else 0
 
     @property
-    def apart(self) -> bool:
+    def fine_grained(self) -> bool:
         """Whether what the A-Core does with a tile is a work of its own, so that it takes turns with others piece by piece."""
         return self.knobs.subtile_beats > 0
 
@@ -214,7 +214,7 @@ class ProgramBuilder(Transfers):
               otherwise: Callable[[], Iterator[Piece]] | None = None, chosen: Callable[[], bool] = lambda: True) -> None:
         """What the A-Core does with a tile: behind its last command, or as a work of its own, which may be another one
         (``otherwise``) unless the first is ``chosen`` when that command has been emitted."""
-        if not self.apart:
+        if not self.fine_grained:
             for _ in sweeps():
                 pass
             return

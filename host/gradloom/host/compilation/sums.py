@@ -192,7 +192,7 @@ class NextSums(Results):
     def readers(self) -> Sequence[Known]:
         return self.allocator.unread()
 
-    def apart(self) -> bool:
+    def disjoint(self) -> bool:
         return self._beside() is not None
 
 

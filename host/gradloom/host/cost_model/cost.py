@@ -27,7 +27,7 @@ from gradloom.host.program.assembler import Instruction
 __all__ = ["Cost", "Costs", "DramCost", "EngineState", "StagedState"]
 
 
-_APART = 2
+_MIN_SPACING = 2
 """Cycles from the end of an engine's command to that of the next one, at least, unless gradients leave the array."""
 
 
@@ -65,7 +65,7 @@ class Cost(NamedTuple):
         From there until its last one.
     end : :class:`int`
         From there until it is done.
-    apart : :class:`int`
+    min_spacing : :class:`int`
         Least cycles from the end of the engine's previous command to its own.
     prepare : :class:`int`
         The part of ``latency`` in a stage of its own that holds one command, until the pipeline takes it; 0: there is none. The
@@ -85,7 +85,7 @@ class Cost(NamedTuple):
     latency: int
     transfer: int
     end: int = 0
-    apart: int = _APART
+    min_spacing: int = _MIN_SPACING
     prepare: int = 0
     bytes: int = 0
     bursts: int = 0
@@ -97,7 +97,7 @@ class Cost(NamedTuple):
     @property
     def drains(self) -> bool:
         """Whether its results leave the array behind its last window, which waits until those of the command before have left."""
-        return self.apart != _APART
+        return self.min_spacing != _MIN_SPACING
 
 
 class Costs:
@@ -159,7 +159,7 @@ class Costs:
             rows = sum(instruction[f"rlim{row}"] > 0 for row in range(PE_ROWS))
         blocks = rows * instruction["nk"] * self.config.block_beats // self.config.laps + PE_ROWS - rows
         return Cost(issue, ahead, pipeline.CONVOLUTION_START, tokens, blocks + pipeline.DRAIN_END + self.config.cols,
-                    apart=blocks, row=row)
+                    min_spacing=blocks, row=row)
 
     # A-Core
 
@@ -221,7 +221,7 @@ class EngineState:
         return done
 
     def _done(self, cost: Cost, end: int) -> int:
-        return max(end + cost.end, self.under_way[-1] + cost.apart)
+        return max(end + cost.end, self.under_way[-1] + cost.min_spacing)
 
 
 class StagedState(EngineState):
@@ -263,7 +263,7 @@ class StagedState(EngineState):
     def _done(self, cost: Cost, end: int) -> int:
         if not cost.drains:
             return super()._done(cost, end)
-        self.drained = max(end + cost.end, self.under_way[-1] + _APART, self.drained + cost.apart)
+        self.drained = max(end + cost.end, self.under_way[-1] + _MIN_SPACING, self.drained + cost.min_spacing)
         return self.drained
 
     def begin(self, time: int, cost: Cost, end: int) -> int:

@@ -105,13 +105,13 @@ def _conv(builder: ProgramBuilder, layer: Conv | FullyConnected, dry: bool) -> l
 
         def load() -> None:
             sides.parameters = builder.load_parameters(name, tile[0])
-            if builder.apart and layer.residual:
+            if builder.fine_grained and layer.residual:
                 builder.fetch_planes(Dest.AA, builder.memory[layer.residual, "z"], some, tile[0], cut)
             if early:
                 sides.residual = load_sides(builder, layer, some, tile[0], sides.parameters, rows)[1]
 
         def prepare() -> None:
-            if builder.apart:
+            if builder.fine_grained:
                 sides.loaded = builder.if_room("PARAMETERS", PARAMETER_ENTRIES, load)
             else:
                 load()

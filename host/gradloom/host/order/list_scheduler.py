@@ -66,7 +66,7 @@ def _work_of(stream: _Stream, ready: int) -> AcoreWork:
     return AcoreWork(kind, ready, piece.cycles)
 
 
-def _between(stream: _Stream) -> bool:
+def _may_interleave(stream: _Stream) -> bool:
     """Whether its piece may come between the commands of a tile: only gradients, which do not add to partial sums."""
     return bool(stream.line) and stream.head.long_sweep
 
@@ -119,9 +119,9 @@ class ListScheduler:
                 self._streams.append(self._reach(_Stream(work, f"{line} {number}" if line else "", place, head), head))
         self._streams.sort(key=lambda stream: stream.place)
 
-    def sweeps_wait(self) -> bool:
+    def wgrad_waits(self) -> bool:
         """Whether a piece could come now that had better come between the commands of others."""
-        return any(stream.ready is not None and _between(stream) for stream in self._streams)
+        return any(stream.ready is not None and _may_interleave(stream) for stream in self._streams)
 
     def finish(self) -> None:
         """Emit all that has been added."""
@@ -281,7 +281,7 @@ class ListScheduler:
             piece = stream.head
             results = piece.results
             outside = inside and piece.lane == BoundEngine.ARRAY and not (
-                piece.inside or _between(stream) or (results and results.apart()) or self._fits(stream, gap))
+                piece.inside or _may_interleave(stream) or (results and results.disjoint()) or self._fits(stream, gap))
             if outside or (results and any(self._recorder.waits_for_use(access) for access in results.unused())):
                 (lines if stream.line and piece.holds else waiting).add(stream.line)
                 continue

@@ -90,7 +90,7 @@ class Results:
         """Tasks that have yet to read what lies there: they come before."""
         return ()
 
-    def apart(self) -> bool:
+    def disjoint(self) -> bool:
         """Whether results of others that have begun lie elsewhere, so that the piece may come between theirs."""
         return False
 

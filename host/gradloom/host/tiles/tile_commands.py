@@ -197,7 +197,7 @@ class TileCommands(ConvolutionTiles):
         reads = Access("WBUF", ((weights - 1, weights + size * self.weights.per_step),))
         strips = self._strips_as_made(part.images, part.outputs)
         commands = [
-            (window, steps, base + (steps[0] - run[0]) * layout.apart)
+            (window, steps, base + (steps[0] - run[0]) * layout.step_pitch)
             for window in range(len(sweep.windows))
             for run, base in runs
             for steps in self._divided(run, cycles, parted=self._parted(part.outputs, inputs, last=part.last))
@@ -209,7 +209,7 @@ class TileCommands(ConvolutionTiles):
             fields = sweep.row_fields(builder.config, window, base, count, layout.entries)
             fields |= self.weights.fields(window, chunk, steps, weights)
             fields |= {"half": sums.half, "acc": int(adds), "pbase": sums.base + part.offset, "steps": steps[1] - steps[0]}
-            fields["istep"] = layout.apart
+            fields["istep"] = layout.step_pitch
             writes = sums.written(added=adds or steps[1] - steps[0] > 1)
             if sweep.k1:
                 fields["nk"] = len(part.outputs)
@@ -264,7 +264,7 @@ class TileCommands(ConvolutionTiles):
     def _resident(self, part: _Chunk, layout: InputLayout) -> int:
         """First address of a chunk's inputs: of those that stay on chip, or of a strip's, loaded unless they are there."""
         if part.inputs is not None:
-            return int(part.inputs) + part.chunk[0] * layout.apart
+            return int(part.inputs) + part.chunk[0] * layout.step_pitch
         assert self.region is not None
         count, size = part.images[1] - part.images[0], part.chunk[1] - part.chunk[0]
         key = part.images, part.chunk, self.sweep.row0, self.sweep.rows
@@ -326,7 +326,7 @@ class TileCommands(ConvolutionTiles):
 
     def _open(self, cycles: int) -> bool:
         """Whether gradients may come between commands of so many cycles a step."""
-        return self._divisible and not self._slow_weights(cycles * len(self.sweep.windows)) and self.builder.between()
+        return self._divisible and not self._slow_weights(cycles * len(self.sweep.windows)) and self.builder.may_interleave_wgrad()
 
     def _parted(self, outputs: list[int], inputs: int | None, *, last: bool) -> bool:
         """Whether a tile (of a set, its ``last`` chunk) is the first one of some images, which waits for their inputs, or the last

@@ -34,12 +34,12 @@ class InputLayout:
 
     Parameters
     ----------
-    apart : addresses from step to step
+    step_pitch : addresses from step to step
     entries : of a row, those of other steps beside it included
     room : addresses of all of them, if every row has entries of each; 0: each step has a place of its own
     """
 
-    apart: int
+    step_pitch: int
     entries: int
     room: int
 

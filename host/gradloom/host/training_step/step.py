@@ -46,7 +46,7 @@ class Step:
         self.parts = list(itertools.pairwise(edges))
         loaders = {dest.name: unit_of(builder.config, Opcode.LOAD, dest) for dest in (Dest.IBUF, Dest.EBUF, Dest.WBUF)}
         self.scheduler = ListScheduler(builder.recorder, loaders, builder.knobs)
-        builder.begin_step(self.scheduler.sweeps_wait, self.scheduler.add, seeds(builder, arriving))
+        builder.begin_step(self.scheduler.wgrad_waits, self.scheduler.add, seeds(builder, arriving))
         self.lines = GradientQueues(builder, leaving)
         self.arrivals = ArrivingUpdates(builder, arriving, leaving) if arriving else None
 

@@ -42,9 +42,9 @@ def region(first=0, last=None):
 class Goes:
     """Where results go."""
 
-    def __init__(self, place=None, unused=(), readers=(), apart=False):
-        answers = place, unused, readers, apart
-        self.place, self.unused, self.readers, self.apart = ((lambda answer=answer: answer) for answer in answers)
+    def __init__(self, place=None, unused=(), readers=(), disjoint=False):
+        answers = place, unused, readers, disjoint
+        self.place, self.unused, self.readers, self.disjoint = ((lambda answer=answer: answer) for answer in answers)
 
 
 class Bench:
@@ -200,13 +200,13 @@ def test_weights_of_others_do_not_come_between_the_commands_of_a_tile(weights, l
     assert bench.log == log
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_sums_that_lie_apart_come_between_the_commands_of_a_tile(apart):
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_sums_that_lie_apart_come_between_the_commands_of_a_tile(disjoint):
     bench = Bench()
     bench.scheduler.add(bench.work("a", array(80), *[array(80, inside=True)] * 2))
-    bench.scheduler.add(bench.work("b", *[array(100, sweeps=150, results=Goes(apart=apart))] * 3))
+    bench.scheduler.add(bench.work("b", *[array(100, sweeps=150, results=Goes(disjoint=disjoint))] * 3))
     bench.scheduler.finish()
-    assert (bench.log.index("b1") < bench.log.index("a2")) == apart
+    assert (bench.log.index("b1") < bench.log.index("a2")) == disjoint
 
 
 def test_a_tile_gives_its_results_with_its_last_command():
@@ -238,7 +238,7 @@ def test_places_between_commands_only_where_something_could_come(there):
     def work():
         for _ in range(3):
             yield Piece(BoundEngine.ARRAY, 200)
-            found.append(bench.scheduler.sweeps_wait())
+            found.append(bench.scheduler.wgrad_waits())
 
     bench.scheduler.add(work())
     bench.scheduler.add(p)
