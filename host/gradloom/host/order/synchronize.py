@@ -18,19 +18,39 @@ comes from a later command than it need, or a barrier takes its place.
 import operator
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import LOAD_UNITS, Unit, load_channels, semaphore, units
 from gradloom.contracts.isa import Dest, Opcode
 from gradloom.host.cost_model.clock import Clock
 from gradloom.host.dram.layout import ceil_div
-from gradloom.host.order.accesses import Access, AccessIndex
+from gradloom.host.order.accesses import Access, AccessIndex, Ranges
 from gradloom.host.order.addresses import AddressIndex
 from gradloom.host.order.liveness import UnreadData
 from gradloom.host.program.assembler import Instruction
 
 __all__ = ["Recorder"]
+
+
+class _Index(Protocol):
+    """What has been accessed of one memory; each kind takes records of its own.
+
+    Attributes
+    ----------
+    reads, writes : accesses that have been added
+    """
+
+    reads: int
+    writes: int
+
+    def clear(self) -> None: ...
+
+    def record(self, engine: Unit, box: Ranges, *, write: bool) -> Any: ...
+
+    def latest(self, new: Any, needs: dict[Unit, int]) -> None: ...
+
+    def add(self, new: Any, position: int) -> None: ...
 
 
 class Recorder:
@@ -67,7 +87,7 @@ class Recorder:
         self._floor = -1
         self._awaited = -1
         """Latest command of the A-Core that a command of the Sequencer has waited for."""
-        self._spaces: dict[str, AccessIndex | AddressIndex] = {}
+        self._spaces: dict[str, _Index] = {}
         self._when: dict[tuple[Access, bool], tuple[tuple[int, int], int]] = {}
         """What has been asked for (:meth:`when`): when so much of its memory had been accessed, and the answer."""
         self._unused = UnreadData(config)
@@ -195,14 +215,13 @@ class Recorder:
             self._when[access, write] = version, time
         return time
 
-    def _space(self, access: Access) -> Any:
-        """The index of a memory: each takes records of its own kind."""
+    def _space(self, access: Access) -> "_Index":
         if access.space not in self._spaces:
             dimensions, on_chip = len(access.box), len(access.box) == 1 or access.space in Dest.__members__
             self._spaces[access.space] = AddressIndex(dimensions) if on_chip else AccessIndex(dimensions)
         return self._spaces[access.space]
 
-    def _records(self, engine: Unit, reads: Sequence[Access], writes: Sequence[Access]) -> list[tuple[Any, Any]]:
+    def _records(self, engine: Unit, reads: Sequence[Access], writes: Sequence[Access]) -> list[tuple["_Index", Any]]:
         """What a command accesses, and where that is remembered."""
         found = []
         for write, accesses in ((False, reads), (True, writes)):

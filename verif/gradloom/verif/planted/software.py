@@ -11,8 +11,15 @@ FAULTS = (
     Fault(
         "scheduler orders no write after a read",
         f"{_HOST}/order/accesses.py",
-        "(write or past.write) and (flat or overlap(past.box, box)):\n                        needs[other]",
-        "past.write and (flat or overlap(past.box, box)):\n                        needs[other]",
+        "(write or past.write) and overlap(past.box, box):\n                        needs[other]",
+        "past.write and overlap(past.box, box):\n                        needs[other]",
+        f"{_TESTS}/host/order/test_token_order.py",
+    ),
+    Fault(
+        "scheduler orders no write on chip after a read",
+        f"{_HOST}/order/addresses.py",
+        "for found in (self._written, self._read) if write else (self._written,):",
+        "for found in (self._written,):",
         f"{_TESTS}/host/order/test_token_order.py",
     ),
     Fault(

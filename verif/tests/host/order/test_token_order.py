@@ -72,8 +72,8 @@ def test_no_semaphore_passes_its_largest_value():
 
 @pytest.mark.parametrize(("loads", "stores"), [(1, 1), (2, 1), (4, 2)])
 def test_recorded_tokens_order_every_conflict(loads, stores):
-    """Random accesses, also of engines without a semaphore for each other: tokens or barriers order every pair of conflicting
-    commands, every signal has its wait."""
+    """Random accesses of tensors and of memories on chip, also of engines without a semaphore for each other: tokens or barriers
+    order every pair of conflicting commands, every signal has its wait."""
     rng = random.Random(2)
     config = dataclasses.replace(PRESETS["small"], load_channels=loads, store_channels=stores)
     opcodes = (Opcode.LOAD, Opcode.CONV, Opcode.RUN, Opcode.STORE)
@@ -84,8 +84,9 @@ def test_recorded_tokens_order_every_conflict(loads, stores):
         for _ in range(80):
 
             def box():
-                low = rng.randrange(8)
-                return Access(rng.choice("AB"), ((low, low + rng.randint(1, 3)), (0, 1)))
+                low, space = rng.randrange(8), rng.choice("ABcd")
+                rows = low, low + rng.randint(1, 3)
+                return Access(space, (rows, (0, 1)) if space.isupper() else (rows,))
 
             reads, writes = (
                 [box() for _ in range(rng.randint(0, 2))],
