@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gradloom.contracts.config import PE_ROWS
@@ -92,9 +92,9 @@ class AccessIndex:
         others = range(first // _CELL_INDICES, (last - 1) // _CELL_INDICES + 1)
         return [(cell, other) for cell in range(low // _CELL_INDICES, (high - 1) // _CELL_INDICES + 1) for other in others]
 
-    def latest(self, new: AccessRecord, needs: dict[Unit, int]) -> None:
-        """Note in ``needs``, for every other engine, the position of its last command that an access has to come behind: writes,
-        and reads if it is a write itself."""
+    def latest(self, new: AccessRecord, needs: dict[Unit, int], known: Mapping[Unit, int]) -> None:
+        """Note in ``needs``, for every other engine, the position of its last command that an access has to come after: writes,
+        and reads if it is a write itself. Not what is ``known`` to have finished: every command of an engine up to a position."""
         cells, write, engine, box, first, end = self._cells, new.write, new.engine, new.box, new.first, new.end
         for cell in new.cells:
             if cell not in cells:
@@ -102,10 +102,10 @@ class AccessIndex:
             for other, accessed in cells[cell].items():
                 if other is engine:
                     continue
-                known = needs.get(other, -1)
+                bound = max(needs.get(other, -1), known.get(other, -1))
                 # From the last access back to what is known already.
                 for past in reversed(accessed):
-                    if past.position <= known:
+                    if past.position <= bound:
                         break
                     if past.first < end and first < past.end and (write or past.write) and overlap(past.box, box):
                         needs[other] = past.position

@@ -1,5 +1,6 @@
 """Which command accessed an address of an on-chip memory last: an array of positions for each engine."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -74,16 +75,16 @@ class AddressIndex:
         where = slice(*box[0]) if self._dimensions == 1 else (slice(*box[0]), slice(*box[1]))
         return AddressAccess(engine, write, where)
 
-    def latest(self, new: AddressAccess, needs: dict[Unit, int]) -> None:
+    def latest(self, new: AddressAccess, needs: dict[Unit, int], known: Mapping[Unit, int]) -> None:
         """Note in ``needs``, for every other engine, the position of its last command that an access has to come after: writes,
-        and reads if it is a write itself."""
+        and reads if it is a write itself. Not what is ``known`` to have finished: every command of an engine up to a position."""
         engine, write, where = new
         for found in (self._written, self._read) if write else (self._written,):
             for other, last in found.items():
-                known = needs.get(other, _NONE)
-                if other is not engine and last.newest > known:
+                bound = max(needs.get(other, _NONE), known.get(other, _NONE))
+                if other is not engine and last.newest > bound:
                     place = int(np.maximum.reduce(last.places[where], axis=None))
-                    if place > known:
+                    if place > bound:
                         needs[other] = place
 
     def add(self, new: AddressAccess, position: int) -> None:

@@ -17,7 +17,7 @@ comes from a later command than it need, or a barrier takes its place.
 
 import operator
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from gradloom.contracts.config import Config
@@ -48,7 +48,7 @@ class _Index(Protocol):
 
     def record(self, engine: Unit, box: Ranges, *, write: bool) -> Any: ...
 
-    def latest(self, new: Any, needs: dict[Unit, int]) -> None: ...
+    def latest(self, new: Any, needs: dict[Unit, int], known: Mapping[Unit, int]) -> None: ...
 
     def add(self, new: Any, position: int) -> None: ...
 
@@ -165,10 +165,10 @@ class Recorder:
         engine = instruction.unit(self._config)
         self._unused.note(instruction, () if again else reads, writes)
         records = self._records(engine, reads, writes)
-        needs: dict[Unit, int] = {}
+        # What has finished when the engine's command before is done needs no token, and does not delay this one.
+        needs, known = dict[Unit, int](), self._before(engine)
         for space, record in records:
-            space.latest(record, needs)
-        known = self._before(engine)
+            space.latest(record, needs, known)
         unordered = {other: place for other, place in needs.items() if place > known.get(other, self._floor)}
         if unordered and self._needs_barrier(engine, needs, unordered):
             self.barrier()
@@ -210,7 +210,7 @@ class Recorder:
         if asked != version:
             # An engine's commands are done in their order: the last one of each is enough. The Sequencer has none there.
             last: dict[Unit, int] = {}
-            space.latest(space.record(Unit.SEQ, access.box, write=write), last)
+            space.latest(space.record(Unit.SEQ, access.box, write=write), last, {})
             time = max((self.clock.done[position] for position in last.values()), default=0)
             self._when[access, write] = version, time
         return time

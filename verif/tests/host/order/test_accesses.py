@@ -48,8 +48,10 @@ def test_accesses_are_found_as_by_looking_at_all_of_them(sizes, seed):
     for position in range(600):
         engine, write, place = rng.choice(UNITS), rng.random() < 0.4, box(rng, sizes)
         needs, new = {}, index.record(engine, place, write=write)
-        index.latest(new, needs)
-        assert needs == every.latest(engine, place, write)
+        known = {unit: rng.randrange(position + 1) for unit in UNITS if rng.random() < 0.2}
+        index.latest(new, needs, known)
+        everything = every.latest(engine, place, write)
+        assert needs == {other: last for other, last in everything.items() if last > known.get(other, -1)}
         met += len(needs)
         index.add(new, position)
         every.add(position, engine, place, write)
@@ -60,7 +62,7 @@ def test_what_is_known_is_not_noted_anew():
     index = AccessIndex(2)
     index.add(index.record(Unit.LOAD, ((0, 8), (0, 1)), write=True), 3)
     needs = {Unit.LOAD: 5}
-    index.latest(index.record(Unit.CCORE, ((4, 6), (0, 1)), write=False), needs)
+    index.latest(index.record(Unit.CCORE, ((4, 6), (0, 1)), write=False), needs, {})
     assert needs == {Unit.LOAD: 5}
 
 
@@ -69,10 +71,10 @@ def test_a_cleared_index_has_nothing_before_an_access():
     index.add(index.record(Unit.LOAD, ((0, 8), (0, 1)), write=True), 3)
     index.clear()
     new = index.record(Unit.CCORE, ((0, 8), (0, 1)), write=True)
-    index.latest(new, needs)
+    index.latest(new, needs, {})
     assert not needs
     index.add(new, 4)
-    index.latest(index.record(Unit.LOAD, ((0, 1), (0, 1)), write=True), needs)
+    index.latest(index.record(Unit.LOAD, ((0, 1), (0, 1)), write=True), needs, {})
     assert needs == {Unit.CCORE: 4}
 
 
