@@ -18,6 +18,10 @@ PRINTS = {
         r"a step of 8 images takes [\d,]+ cycles \(estimated\), \d\d\.\d % of the multipliers' time is useful work\n"
         r"(  (stem|block1|block2|down|classes) +[\d,]+ cycles\n){5}slowest: [A-Z+ ]+ of \w+\n"
     ),
+    "offload_digits": (
+        r"layer  stage  place .*\n(\d      (FP|BP|WG)     device .*\n){5}all .*\n230 products, each equal to the CPU's\n"
+        r"in float again: 3[1-6]\d of 360 test images\n"
+    ),
     "pytorch_loop": (
         r"step 0: loss \d\.\d{4}, accuracy \d\.\d\d, \d+ cycles\n"
         r"step 1: loss \d\.\d{4}, accuracy \d\.\d\d, \d+ cycles\n"
