@@ -35,7 +35,7 @@ _GROUPS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("gradloom_wpu", "gradloom_psum", "gradloom_sums", "gradloom_magnitude"), "window processing units"),
     (("gradloom_windows",), "window registers"), (("gradloom_weights",), "weight registers"), (("gradloom_gather",), "gathers"),
     ((f"{TOP}.core.ccore.feed",), "input network"), ((f"{TOP}.core.ccore.weights",), "weight network"),
-    ((f"{TOP}.core.ccore.drain",), "drain"), ((f"{TOP}.core.ccore",), "C-Core's control"),
+    ((f"{TOP}.core.ccore.drain",), "drain"), ((f"{TOP}.core.ccore", "gradloom_cluster"), "C-Core's control"),
     (("apu", "align", "product_align", "converter", "dither"), "A-Core's lanes"),
     ((f"{TOP}.core.acore", "channel_sums", "divider", "serial_divider"), "A-Core's rest"),
     (("loader", "storer", "read_manager", "write_manager"), "DMA channels"),

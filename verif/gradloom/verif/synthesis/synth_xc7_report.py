@@ -21,18 +21,19 @@ ETA_MACS = 1728
 _ENGINES = {
     "C-Core, array": ("gradloom_wpu", "gradloom_pe", "gradloom_mac_", "gradloom_windows", "gradloom_weights", "gradloom_gather"),
     "C-Core, sums": ("gradloom_psum", "gradloom_sums", "gradloom_magnitude"),
-    "C-Core, the rest": (f"{TOP}.core.ccore",),
+    "C-Core, the rest": (f"{TOP}.core.ccore", "gradloom_cluster"),
     "A-Core, lanes": ("apu", "align", "product_align", "converter", "dither"),
     "A-Core, the rest": (f"{TOP}.core.acore", "channel_sums", "divider"),
     "Loaders, Storers, AXI": ("loader", "storer", "read_manager", "write_manager"),
-    "Sequencer, queues, registers": ("command_queue", "tag_table", TOP),
+    # The top, and its parts: modules that are shared have names of their own, with an underscore.
+    "Sequencer, queues, registers": ("command_queue", "tag_table", f"{TOP}."),
 }
 _COLUMNS = ("luts", "combined", "shift_luts", "ram_luts", "flip_flops", "dsp48e1", "bram36")
 
 
 def engine_of(name: str) -> str:
     """The engine that a module belongs to, a row of the first table."""
-    return next((engine for engine, prefixes in _ENGINES.items() if name.startswith(prefixes)), "other")
+    return next((engine for engine, prefixes in _ENGINES.items() if f"{name}.".startswith(prefixes)), "other")
 
 
 def totals(parts: Sequence[Part]) -> dict[str, float]:

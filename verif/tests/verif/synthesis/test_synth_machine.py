@@ -56,3 +56,9 @@ def test_parts_keep_their_borders_and_are_kept(family, tmp_path, monkeypatch):
     assert found[TOP]["flip_flops"] == 8
     monkeypatch.setattr(synth_machine, "_synthesise", None)
     assert synth_machine._parts("made-up", design, list(counts), family) == found
+
+
+def test_a_cluster_belongs_to_the_c_core():
+    """A shared module's name begins as the machine's own parts do."""
+    group_of = synth_machine.group_of
+    assert group_of("gradloom_cluster_1a") == "C-Core's control" and group_of("gradloom.csr") == "Sequencer and registers"

@@ -101,7 +101,10 @@ def test_sum_of_the_parts_is_the_machine(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("name", "engine"), [("gradloom_wpu_1a", "C-Core, array"), ("gradloom_psum_1a", "C-Core, sums"),
                                               ("gradloom.core.ccore.feed", "C-Core, the rest"), ("apu_1", "A-Core, lanes"),
                                               ("gradloom.core.acore.buffers", "A-Core, the rest"),
-                                              ("gradloom.csr", "Sequencer, queues, registers"), ("new", "other")])
+                                              ("gradloom_cluster_1a", "C-Core, the rest"),
+                                              ("gradloom", "Sequencer, queues, registers"),
+                                              ("gradloom.csr", "Sequencer, queues, registers"), ("new", "other"),
+                                              ("gradloom_new_1a", "other")])
 def test_engine_of_a_part(name, engine):
     assert engine_of(name) == engine
 
