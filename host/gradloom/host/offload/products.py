@@ -115,9 +115,10 @@ class LayerProduct(torch.autograd.Function):
                  for part, kernel in zip(shape.inputs(_codes(codes)), shape.kernels(_codes(weights)), strict=True)]
         return shape.outputs(found)
 
+    # The annotation is a text, as the documentation is built without PyTorch, with stand-ins that know no "|".
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
+    def backward(ctx: Any, dy: torch.Tensor) -> "tuple[torch.Tensor | None, torch.Tensor | None, None, None]":
         multiplier, shape, call = ctx.multiplier, ctx.shape, ctx.call
         (x,) = ctx.saved_tensors
         codes, dx, dw = multiplier.errors(dy, call), None, None
