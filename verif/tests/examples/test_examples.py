@@ -1,5 +1,6 @@
 """Every example runs as its first lines say, in its own process, with warnings as errors; it prints what is expected."""
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -42,8 +43,14 @@ PRINTS = {
         r"(my-machine/[\w.]+: [\d,]+ bytes\n){5}"
     ),
 }
-NEEDS = {"pytorch_loop": ("torch", "PyTorch", "torch"), "train_digits": ("sklearn", "scikit-learn", "data")}
-"""Module, its name, and the extra that brings it."""
+EXTRAS = {"data": ("sklearn", "scikit-learn"), "torch": ("torch", "PyTorch")}
+"""The module that an extra brings, and the module's own name in plain text."""
+
+
+def extras(text: str) -> list[str]:
+    """What an example says that it needs, in the line that installs it."""
+    named = re.search(r"pip install 'gradloom\[([\w,]+)\]'", text)
+    return named[1].split(",") if named else []
 
 
 def test_every_example_is_known():
@@ -60,9 +67,18 @@ def test_an_example_is_short_and_says_how_it_runs(path):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_names_the_extra_of_each_import(path):
+    text = path.read_text()
+    imported = {node.module if isinstance(node, ast.ImportFrom) else name.name
+                for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom) for name in node.names}
+    foreign = {name.split(".")[0] for name in imported} - sys.stdlib_module_names - {"gradloom"}
+    assert foreign <= {EXTRAS[extra][0] for extra in extras(text)}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(path, tmp_path):
-    if path.stem in NEEDS:
-        module, title, extra = NEEDS[path.stem]
+    for extra in extras(path.read_text()):
+        module, title = EXTRAS[extra]
         if importlib.util.find_spec(module) is None:
             # Skipped where an extra is missing, which the README's test command does without; CI runs it with the extra.
             pytest.skip(f"{title} is not installed (pip install 'gradloom[{extra}]')")
