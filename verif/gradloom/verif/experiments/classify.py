@@ -20,9 +20,10 @@ import torch
 from gradloom.host.datasets.data import Dataset, Preparation, epoch_order, load_dataset
 from gradloom.host.devices.models import check_torch_device
 from gradloom.host.files import UserError
-from gradloom.models.layers import Conv, FullyConnected, Layer, Training
+from gradloom.models.layers import FullyConnected, Training
 from gradloom.models.network import Network, load_network
 from gradloom.verif.experiments.contestants import CONTESTANTS, learner
+from gradloom.verif.experiments.narrow import experiment_network
 from gradloom.verif.experiments.refusals import told_in_a_sentence
 from gradloom.verif.experiments.results import RESULTS, Store
 
@@ -77,16 +78,6 @@ class Experiment:
         }
 
 
-def _narrow(network: Network, name: str, divisor: int) -> Network:
-    """The network with a fraction of the outputs of every layer but the last."""
-    def thin(layer: Layer) -> Layer:
-        if isinstance(layer, Conv | FullyConnected) and layer.name != network.logits.name:
-            return dataclasses.replace(layer, out=layer.out // divisor)
-        return layer
-
-    return dataclasses.replace(network, name=name, layers=tuple(thin(layer) for layer in network.layers))
-
-
 def _logistic(side: int) -> Network:
     return Network("logistic", (1, side, side), 10, (FullyConnected(name="fc", out=10),))
 
@@ -113,7 +104,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3), DEEP,
         _shift_rates(2.0**-8, 2.0**-6)),
     "vgg16-quarter": Experiment(
-        _narrow(load_network("vgg16"), "vgg16-quarter", 4), None, 2000, 1000,
+        experiment_network("vgg16-quarter"), None, 2000, 1000,
         Training(batch=16, epochs=4, lr=0.002, momentum=0.9, weight_decay=2.0**-13, schedule="cosine"), (1, 2, 3), DEEP,
         _shift_rates(2.0**-8, 2.0**-6)),
     **{f"{name}-recipe": Experiment(

@@ -31,8 +31,9 @@ from gradloom.models.emulator.numbers import value_table
 from gradloom.models.emulator.step import Emulator
 from gradloom.models.hyper import Hyper, schedule_table
 from gradloom.models.layers import Training
-from gradloom.models.network import Network, load_network
+from gradloom.models.network import Network
 from gradloom.models.state import State
+from gradloom.verif.experiments.narrow import NETWORKS, experiment_network
 from gradloom.verif.experiments.pictures import Pictures, load_pictures
 from gradloom.verif.experiments.refusals import told_in_a_sentence
 from gradloom.verif.experiments.variants import Plan, applied, parse_plan, variant_network
@@ -255,7 +256,7 @@ def _plan(variant: str) -> Plan | None:
 
 
 def _one(run: Run, data: Pictures, out: Path, ends: float) -> dict[str, Any]:
-    network, device = load_network(run.network), str(data.train.device)
+    network, device = experiment_network(run.network), str(data.train.device)
     made: dict[str, Any] = {"seed": run.seed, "exponent": data.exponent, "device": device}
 
     def say(text: str) -> None:
@@ -278,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER|FILE")
     parser.add_argument("--variants", required=True, metavar="NAME[+NAME...],...")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--network", default="resnet20", choices=("resnet20", "vgg16"))
+    parser.add_argument("--network", default="resnet20", choices=NETWORKS)
     parser.add_argument("--seed", type=seed, default=1)
     parser.add_argument("--epochs", type=positive, default=22)
     parser.add_argument("--batch", type=positive, default=256)
