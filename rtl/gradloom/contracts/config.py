@@ -10,7 +10,7 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = ["APU_SHIFTERS", "COUNTERS", "FAMILIES", "MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "WEIGHT_BANKS", "Config", "ConfigError",
            "added", "load_config"]
@@ -153,6 +153,9 @@ class Config:
     apu_lanes: int = added(2)
     apu_shifters: str = added("multiplier")
     divider_bits: int = added(2)
+
+    core: ClassVar = "training"
+    """What computes, beside the :class:`~gradloom.contracts.matrix_config.MatrixConfig` of machines that multiply matrices."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -82,7 +82,8 @@ def _store_channel(channels: int, source: int) -> int:
 
 def units(config: Config) -> tuple[Unit, ...]:
     """The machine's engines beside the Sequencer, in the order of their queues and of every report."""
-    return (*LOAD_UNITS[:config.load_channels], Unit.CCORE, Unit.ACORE, *STORE_UNITS[:config.store_channels])
+    cores = (Unit.CCORE,) if config.core == "matrix" else (Unit.CCORE, Unit.ACORE)
+    return (*LOAD_UNITS[:config.load_channels], *cores, *STORE_UNITS[:config.store_channels])
 
 
 def unit_of(config: Config, opcode: Opcode, memory: int = 0, way: int = 0) -> Unit:

@@ -149,7 +149,7 @@ class Field:
 class Command:
     """Encoding of one opcode: fixed fields in ``words`` words, then, if ``tail``, a list of further words."""
 
-    opcode: Opcode
+    opcode: enum.IntEnum
     words: int
     doc: str
     fields: tuple[Field, ...] = ()
@@ -188,7 +188,7 @@ _DRAM = (
     Field("addr0", 9, 0, 16, "first on-chip address"),
 )
 
-COMMANDS: dict[Opcode, Command] = {command.opcode: command for command in (
+COMMANDS: dict[Opcode, Command] = {Opcode(command.opcode): command for command in (
     Command(Opcode.END, 3, "Wait for every engine, then report done."),
     Command(Opcode.BARRIER, 3, "Hold the program until every queue is empty and every engine idle."),
     Command(Opcode.SETBASE, 5, "base[breg] = value.", (

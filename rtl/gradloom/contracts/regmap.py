@@ -11,6 +11,7 @@ from collections.abc import Callable
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import Unit
 from gradloom.contracts.isa import PROGRAM_MAGIC, PROGRAM_VERSION
+from gradloom.contracts.matrix_config import MatrixConfig
 
 __all__ = ["ERROR_DOCS", "PERF_MAC_USE", "REGISTERS", "TOTALS", "Access", "Bits", "Effect", "ErrorCode",
            "Register",
@@ -163,7 +164,17 @@ def _total(name: str) -> str:
 
 
 def _shape(name: str, place: int, doc: str) -> Register:
-    return Register(name.upper(), 0x010 + 4 * place, Access.RO, doc, constant=lambda config: getattr(config, name))
+    return Register(name.upper(), 0x010 + 4 * place, Access.RO, doc, constant=lambda config: getattr(config, name, 0))
+
+
+def _array(config: Config | MatrixConfig) -> int:
+    """SHAPE."""
+    if isinstance(config, MatrixConfig):
+        sizes, kind = (config.lanes, config.rows, config.columns), 1 << 25
+    else:
+        sizes, kind = (config.clusters, config.wpus, config.cols), (config.mac == "post_shift") << 24
+    first, second, third = sizes
+    return first | second << 8 | third << 16 | kind | config.load_channels << 26 | config.store_channels << 29
 
 
 REGISTERS: tuple[Register, ...] = (
@@ -175,12 +186,13 @@ REGISTERS: tuple[Register, ...] = (
     Register("CONFIG", 0x008, Access.RO, "digest of the configuration; a program's header must hold the same",
              constant=lambda config: config.digest()),
     Register("SHAPE", 0x00C, Access.RO, "the array", (
-        Bits("clusters", 0, 8, "output channels"), Bits("wpus", 8, 8, "output rows"),
-        Bits("cols", 16, 8, "input channels; G, the channel group of the memory formats"),
+        Bits("clusters", 0, 8, "output channels; of a matrix core the lanes"),
+        Bits("wpus", 8, 8, "output rows; of a matrix core the rows"),
+        Bits("cols", 16, 8, "input channels; G, the channel group of the memory formats; of a matrix core the columns"),
         Bits("mac", 24, 1, "0 decode_once or double_pumped, 1 post_shift"),
+        Bits("matrix", 25, 1, "1 a matrix core; the registers of other sizes then read 0"),
         Bits("load_channels", 26, 3, "Loaders"), Bits("store_channels", 29, 3, "Storers")),
-        constant=lambda config: (config.clusters | config.wpus << 8 | config.cols << 16 | (config.mac == "post_shift") << 24
-                                 | config.load_channels << 26 | config.store_channels << 29)),
+        constant=_array),
     _shape("psum_width", 0, "bits of a partial sum"),
     _shape("wg_width", 1, "bits of a weight-gradient accumulator"),
     _shape("ibuf_depth", 2, "entries of an input bank"),

@@ -1,4 +1,8 @@
-"""The whole machine: an AXI4 manager per DMA channel, one AXI4-Lite subordinate, one interrupt, one clock, one reset."""
+"""The whole machine: an AXI4 manager per DMA channel, one AXI4-Lite subordinate, one interrupt, one clock, one reset; in it the
+cores of a training machine, or a matrix core.
+"""
+
+from typing import cast
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -6,11 +10,13 @@ from amaranth.lib.wiring import Out, connect
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import LOAD_UNITS, STORE_UNITS, Unit, engine_of, units
+from gradloom.contracts.matrix_config import MatrixConfig
 from gradloom.contracts.pipeline import in_flight
 from gradloom.rtl import shared_module
 from gradloom.rtl.acore.acore import ACore
 from gradloom.rtl.ccore.ccore import CCore
 from gradloom.rtl.command import has_tail, head_words
+from gradloom.rtl.matrix.matrix_core import MatrixCore
 from gradloom.rtl.memory_path.axi import connect_flat, lite_members, port_prefix, read_members, write_members
 from gradloom.rtl.memory_path.axi_read import ReadManager
 from gradloom.rtl.memory_path.axi_write import WriteManager
@@ -51,8 +57,10 @@ class Accelerator(wiring.Component):
         command ends.
     """
 
-    def __init__(self, config: Config, *, events: bool = False) -> None:
-        self.config = config
+    def __init__(self, config: Config | MatrixConfig, *, events: bool = False) -> None:
+        # Memory path, Sequencer and registers read of a configuration only what both kinds have.
+        self.config = cast(Config, config)
+        self.matrix = config if isinstance(config, MatrixConfig) else None
         self.shows_events = events
         members = lite_members() | {"irq": Out(1)} | ({"events": Out(2 * len(units(config)))} if events else {})
         for half, channels in ((read_members, config.load_channels), (write_members, config.store_channels)):
@@ -84,8 +92,8 @@ class Accelerator(wiring.Component):
         writes = copies(WriteManager, "write_manager", config.store_channels)
         loaders = copies(Loader, "loader", config.load_channels)
         storers = copies(Storer, "storer", config.store_channels)
-        ccore = engine_side("ccore", CCore(config))
-        acore = engine_side("acore", ACore(config))
+        cores = {Unit.CCORE: engine_side("matrix", MatrixCore(self.matrix))} if self.matrix is not None else {
+            Unit.CCORE: engine_side("ccore", CCore(config)), Unit.ACORE: engine_side("acore", ACore(config))}
         sequencer = engine_side("sequencer", Sequencer(config))
         semaphores = engine_side("semaphores", Semaphores(1 + len(units(config))))
         scale = engine_side("scale", ScaleUnit(config.tensors, config.lutram_bits))
@@ -105,15 +113,19 @@ class Accelerator(wiring.Component):
         for manager in (*reads, *writes):
             m.d.comb += [manager.window_base.eq(csr.window_base), manager.window_limit.eq(csr.window_limit),
                          manager.flush.eq(control.flush)]
-        arbiter = engine_side("load_arbiter", LoadArbiter(config))
-        self._load_buses(m, loaders, arbiter, (ccore, acore))
-        self._data_paths(m, storers, ccore, acore, scale, seed, csr)
+        if self.matrix is None:
+            arbiter = engine_side("load_arbiter", LoadArbiter(config))
+            ccore, acore = cores.values()
+            self._load_buses(m, loaders, arbiter, (ccore, acore))
+            self._data_paths(m, storers, ccore, acore, scale, seed, csr)
+        else:
+            self._matrix_paths(m, loaders[0], storers[0], cores[Unit.CCORE])
 
-        engines = {Unit.CCORE: ccore, Unit.ACORE: acore}
-        engines |= dict(zip(LOAD_UNITS, loaders, strict=False)) | dict(zip(STORE_UNITS, storers, strict=False))
+        engines = cores | dict(zip(LOAD_UNITS, loaders, strict=False)) | dict(zip(STORE_UNITS, storers, strict=False))
+        overlapping = {unit: 1 if self.matrix is not None and unit == Unit.CCORE else in_flight(unit) for unit in engines}
         for n, unit in enumerate(units(config)):
             kind = engine_of(unit)
-            size = {"depth": config.queue_words, "words": head_words(kind), "in_flight": in_flight(unit)}
+            size = {"depth": config.queue_words, "words": head_words(kind, config.core), "in_flight": overlapping[unit]}
             memory = {"family": config.family, "lutram_bits": config.lutram_bits} if has_tail(kind) else {}
             queue = CommandQueue(**size, tails=Tails(**memory) if has_tail(kind) else None)
             queue = shared_module.add(core, f"queue_{unit.name.lower()}", "command_queue", queue, size | memory)
@@ -145,7 +157,7 @@ class Accelerator(wiring.Component):
         ]
         self._sequencer(m, sequencer, csr, scale, seed, control)
         self._control(m, control, csr, counters, sequencer, semaphores, reads, writes)
-        connect(m, ccore.macs, counters.macs)
+        connect(m, cores[Unit.CCORE].macs, counters.macs)
         m.d.comb += self.irq.eq(control.irq)
         return m
 
@@ -175,6 +187,12 @@ class Accelerator(wiring.Component):
         connect(m, acore.statistics, scale.statistics)
         connect(m, acore.seeds, seed.read)
         connect(m, csr.hyper, acore.hyper)
+
+    @staticmethod
+    def _matrix_paths(m: Module, loader: Loader, storer: Storer, matrix: MatrixCore) -> None:
+        connect(m, loader.bus, matrix.load)
+        connect(m, storer.bus, matrix.store)
+        m.d.comb += loader.ready.eq(matrix.load_ready)
 
     @staticmethod
     def _sequencer(m: Module, sequencer: Sequencer, csr: Csr, scale: ScaleUnit, seed: SeedUnit,

@@ -8,14 +8,16 @@ from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradloom.contracts.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, Engine, Opcode, pairs
+from gradloom.contracts.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, Command, Engine, Opcode, pairs
+from gradloom.contracts.matrix_isa import commands_of
 
-__all__ = ["HEAD_BITS", "HEAD_WORDS", "TAIL_SLOTS", "CommandPort", "TailPlace", "decode", "has_tail", "head_words"]
+__all__ = ["HEAD_BITS", "HEAD_WORDS", "TAIL_SLOTS", "CommandPort", "TailPlace", "decode", "decode_command", "has_tail",
+           "head_words"]
 
 
-def head_words(engine: Engine) -> int:
-    """Words with fields of the commands of ``engine``, at most."""
-    return max(command.words for opcode, command in COMMANDS.items() if opcode >> 4 == engine)
+def head_words(engine: Engine, core: str = "training") -> int:
+    """Words with fields of the commands of ``engine``, at most, in a machine with this core (``Config.core``)."""
+    return max(command.words for opcode, command in commands_of(core).items() if opcode >> 4 == engine)
 
 
 def has_tail(engine: Engine) -> bool:
@@ -72,8 +74,13 @@ class CommandPort(wiring.Signature):
 
 def decode(opcode: Opcode, cmd: Value) -> SimpleNamespace:
     """Every field of ``opcode``, header included, as a value of its own width and sign."""
+    return decode_command(COMMANDS[opcode], cmd)
+
+
+def decode_command(command: Command, cmd: Value) -> SimpleNamespace:
+    """The same of a command by its encoding."""
     fields = {}
-    for field in (*HEADER_FIELDS, *COMMANDS[opcode].fields):
+    for field in (*HEADER_FIELDS, *command.fields):
         bits = Value.cast(cmd)[32 * field.word + field.lsb:][:field.width]
         fields[field.name] = bits.as_signed() if field.signed else bits
     return SimpleNamespace(**fields)

@@ -7,6 +7,7 @@ from amaranth.back.verilog import YosysError
 from amaranth.lib import wiring
 
 from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import MatrixConfig
 from gradloom.rtl import shared_module
 from gradloom.rtl.accelerator import Accelerator
 
@@ -40,7 +41,7 @@ def emit_design(build: Callable[[], wiring.Component], top: str) -> dict[str, st
         raise EmissionError(f"Verilog cannot be written, Yosys failed: {_telling_line(str(error))}") from None
 
 
-def emit_verilog(config: Config, *, top: str = TOP, events: bool = False) -> dict[str, str]:
+def emit_verilog(config: Config | MatrixConfig, *, top: str = TOP, events: bool = False) -> dict[str, str]:
     """Verilog files by name. One file, ``<top>.v``, holds every module; the text depends on ``config`` alone.
 
     ``events`` adds the output of that name, for simulators.

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import MatrixConfig
 from gradloom.sim.power_up import without_initial_values
 from gradloom.sim.simulation import Simulation
 from gradloom.sim.verilate import build_library
@@ -97,7 +98,7 @@ class RtlDevice(Simulation):
 
     Parameters
     ----------
-    machine : :class:`Config`, or a mapping of file names to Verilog text
+    machine : :class:`Config`, :class:`MatrixConfig`, or a mapping of file names to Verilog text
         The machine; Verilog text is taken as it is, with top module ``top`` and hierarchical blocks ``blocks``.
     dram_bytes : :class:`int`
         Size of the memory from address 0; pages cost nothing until touched.
@@ -115,14 +116,14 @@ class RtlDevice(Simulation):
 
     KIND = "device"
 
-    def __init__(self, machine: Config | Mapping[str, str], *, top: str = TOP, dram_bytes: int = 64 << 20,
+    def __init__(self, machine: Config | MatrixConfig | Mapping[str, str], *, top: str = TOP, dram_bytes: int = 64 << 20,
                  dram: DramModel | None = None, track_writes: bool = False, trace: bool = False, power_up: int = 0,
                  blocks: frozenset[str] = frozenset(), own_beat: int = 0) -> None:
         if not 0 <= power_up < 1 << 31:
             raise ValueError(f"power_up must be a seed below 2^31, or 0, not {power_up!r}")
         if not 0 < dram_bytes <= 1 << 32:
             raise ValueError(f"dram_bytes must lie in 1..2^32, not {dram_bytes!r}")
-        if isinstance(machine, Config):
+        if isinstance(machine, Config | MatrixConfig):
             files, blocks = machine_verilog(machine)
         else:
             files = dict(machine)

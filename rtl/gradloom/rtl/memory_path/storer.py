@@ -6,12 +6,19 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Opcode, Source
+from gradloom.contracts.matrix_isa import stored_memories
 from gradloom.contracts.pipeline import STORES_IN_FLIGHT
 from gradloom.rtl.command import CommandPort, decode
 from gradloom.rtl.fifo import Fifo
 from gradloom.rtl.memory_path.axi import REQUEST
 from gradloom.rtl.memory_path.buses import StoreBus
-from gradloom.rtl.memory_path.strided_address import BeatCounter, StridedAddressGenerator, loops_of, misaligned
+from gradloom.rtl.memory_path.strided_address import (
+    BeatCounter,
+    StridedAddressGenerator,
+    loops_of,
+    misaligned,
+    unknown_memory,
+)
 
 __all__ = ["Storer"]
 
@@ -72,7 +79,7 @@ class Storer(wiring.Component):
         start = Signal(2)
         m.d.sync += start.eq(Cat(self.port.start, start))
         m.d.comb += [
-            illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | (cmd.src > max(Source))
+            illegal.eq((cmd.n0 == 0) | (cmd.n1 == 0) | (cmd.n2 == 0) | unknown_memory(cmd.src, stored_memories(config))
                        | misaligned(config, cmd.offset, cmd.stride1, cmd.stride2)),
             self.port.free.eq(~start.any() & ~runs.busy & ~reading & ~refused),
             runs.start.eq(start[1] & ~illegal),

@@ -1,5 +1,6 @@
 """The run generator: the strided loops of a LOAD or STORE as a stream of contiguous requests."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -11,7 +12,7 @@ from amaranth.utils import exact_log2
 from gradloom.contracts.config import Config
 from gradloom.rtl.memory_path.axi import REQUEST
 
-__all__ = ["BeatCounter", "Loops", "StridedAddressGenerator", "loops_of", "misaligned"]
+__all__ = ["BeatCounter", "Loops", "StridedAddressGenerator", "loops_of", "misaligned", "unknown_memory"]
 
 Loops = StructLayout({"n0": 16, "n1": 16, "n2": 16, "stride1": 32, "stride2": 32})
 """Fields of LOAD and STORE that make runs: beats of a run, inner and outer iterations, each at least 1; bytes from run to run, and
@@ -22,6 +23,13 @@ def misaligned(config: Config, *addresses: Value) -> Value:
     """1 if an address is no multiple of the beat."""
     low = exact_log2(config.beat_bytes)
     return Value.cast(sum((address[:low].any() for address in addresses), start=Value.cast(0))) != 0
+
+
+def unknown_memory(number: Value, memories: Sequence[int]) -> Value:
+    """1 if the machine has no memory of that number; ``memories`` are numbers without a gap between them."""
+    low, high = min(memories), max(memories)
+    assert sorted(memories) == list(range(low, high + 1))
+    return (number < low) | (number > high) if low else number > high
 
 
 def loops_of(cmd: SimpleNamespace) -> Value:

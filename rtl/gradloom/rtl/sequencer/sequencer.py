@@ -18,6 +18,7 @@ from gradloom.contracts.isa import (
     Opcode,
     Source,
 )
+from gradloom.contracts.matrix_isa import commands_of
 from gradloom.contracts.regmap import ErrorCode
 from gradloom.rtl.registers.register_ports import BaseAccess
 from gradloom.rtl.sequencer.control_commands import ControlCommands
@@ -133,7 +134,7 @@ class Sequencer(wiring.Component):
 
         known = Signal()
         with m.Switch(word[:8]):
-            for code, encoding in COMMANDS.items():
+            for code, encoding in commands_of(self.config.core).items():
                 with m.Case(code):
                     most = MAX_WORDS if encoding.tail else encoding.words
                     m.d.comb += known.eq((word[8:16] >= encoding.words) & (word[8:16] <= most))
@@ -244,6 +245,7 @@ class Sequencer(wiring.Component):
                                     with m.If(way == n):
                                         to(unit_of(self.config, opcode_of, memory, n))
             for unit in (Unit.CCORE, Unit.ACORE):
-                with m.Case(unit):
-                    to(unit)
+                if unit in self.units:
+                    with m.Case(unit):
+                        to(unit)
         return target

@@ -1,0 +1,321 @@
+"""A product of two matrices as a program: blocks of which each memory holds two or more, so that one is loaded meanwhile.
+
+In a product (M, K) x (K, N) the array takes ``rows`` rows of the first matrix, ``lanes`` columns of the second one (of a
+stationary output ``columns`` of them) and ``columns`` (or 1) terms of a sum in a step. Words count in these: I words of rows, J of
+columns, K of terms. What does not fill a word is padded with zeros. A block is so many words of each; the host lays them out block
+by block, as Barista's does (section III-B), so that a transfer is one run.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from gradloom.contracts.matrix_config import SUM_BYTES, MatrixConfig
+from gradloom.contracts.matrix_isa import Operand
+from gradloom.host.files import UserError
+from gradloom.host.matrix.commands import Transfer, end, gemm, load, store
+from gradloom.host.program.assembler import Instruction
+from gradloom.models.matrix.gemm import MOST_TERMS
+
+__all__ = ["Block", "Layout", "Product", "plan_product"]
+
+_LOADED, _USED, _SUMMED, _STORED = (1 << number for number in range(4))
+"""Semaphores: Loader to matrix core and back, matrix core to Storer and back."""
+_MOST_BEATS = 0xFFFF
+"""Of a run."""
+_OVERHEAD = 16
+"""Cycles of a block beside its steps and a cycle a column, for a choice among blocks."""
+_MOST_SLOTS = 64
+"""As many blocks may be ahead, and a semaphore counts to 255."""
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Words of a block, from the first one: rows, columns, terms."""
+
+    i: range
+    j: range
+    k: range
+
+    @property
+    def steps(self) -> int:
+        """Cycles of the array."""
+        return len(self.i) * len(self.j) * len(self.k)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Bytes in DRAM of the operands and of the sums."""
+
+    w: int
+    x: int
+    p: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """How a machine computes (M, K) x (K, N).
+
+    Parameters
+    ----------
+    m, k, n : :class:`int`
+        Of the matrices as the machine takes them.
+    swapped : :class:`bool`
+        It computes the transpose, of the second matrix's transpose and the first one's.
+    i, j, terms : :class:`int`
+        Words of the largest block.
+    """
+
+    config: MatrixConfig
+    m: int
+    k: int
+    n: int
+    swapped: bool
+    i: int
+    j: int
+    terms: int
+
+    @property
+    def _stays(self) -> bool:
+        return self.config.stationary == "output"
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows, columns and terms of a word."""
+        config = self.config
+        return config.rows, config.columns if self._stays else config.lanes, 1 if self._stays else config.columns
+
+    @property
+    def words(self) -> tuple[int, int, int]:
+        """I, J, K."""
+        rows, columns, terms = self.sizes
+        return _ceil_div(self.m, rows), _ceil_div(self.n, columns), _ceil_div(self.k, terms)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """In the order in which they are multiplied; all of one result behind each other."""
+        all_i, all_j, all_k = self.words
+        return [Block(i, j, k) for i in _parts(all_i, self.i) for j in _parts(all_j, self.j) for k in _parts(all_k, self.terms)]
+
+    @property
+    def steps(self) -> int:
+        """Cycles in which the array multiplies."""
+        i, j, k = self.words
+        return i * j * k
+
+    @property
+    def _sum_words(self) -> int:
+        """Words of P of a word of rows by a word of columns."""
+        return self.config.columns if self._stays else 1
+
+    @property
+    def _slots(self) -> tuple["_Slots", "_Slots", "_Slots"]:
+        """Of W, X and P: where blocks lie on the chip."""
+        config = self.config
+        return (_Slots.of(config.w_depth, self.i * self.terms, max(1, config.beat_bytes // config.w_bytes)),
+                _Slots.of(config.x_depth, self.j * self.terms), _Slots.of(config.p_depth, self.i * self.j * self._sum_words))
+
+    # Memory
+
+    def layout(self, base: int = 0) -> Layout:
+        """Operands, sums, and the program behind them."""
+        i, j, k = self.words
+        x = base + sum(self._w_bytes(rows, terms) for rows in _parts(i, self.i) for terms in _parts(k, self.terms))
+        p = x + j * k * self.config.x_bytes
+        return Layout(base, x, p, _ceil_div(p + i * j * self._sum_words * self.config.p_bytes, 64) * 64)
+
+    def _w_bytes(self, i: range, k: range) -> int:
+        """Of a block of W, which has whole beats."""
+        config = self.config
+        return _ceil_div(len(i) * len(k) * config.w_bytes, config.beat_bytes) * config.beat_bytes
+
+    def pack_w(self, a: np.ndarray) -> bytes:
+        """The first matrix (M, K), int8, as words [rows][terms], block by block."""
+        rows, _, terms = self.sizes
+        all_i, _, all_k = self.words
+        words = _padded(a, all_i * rows, all_k * terms).reshape(all_i, rows, all_k, terms).transpose(0, 2, 1, 3)
+        return b"".join(words[i.start:i.stop, k.start:k.stop].tobytes().ljust(self._w_bytes(i, k), b"\0")
+                        for i in _parts(all_i, self.i) for k in _parts(all_k, self.terms))
+
+    def pack_x(self, b: np.ndarray) -> bytes:
+        """The second matrix (K, N), int8, as words [terms][columns], block by block."""
+        _, columns, terms = self.sizes
+        _, all_j, all_k = self.words
+        words = _padded(b, all_k * terms, all_j * columns).reshape(all_k, terms, all_j, columns).transpose(2, 0, 1, 3)
+        return b"".join(words[j.start:j.stop, k.start:k.stop].tobytes()
+                        for j in _parts(all_j, self.j) for k in _parts(all_k, self.terms))
+
+    def unpack(self, data: bytes) -> np.ndarray:
+        """Sums (M, N), int32, of what the program has stored."""
+        rows, columns, _ = self.sizes
+        all_i, all_j, _ = self.words
+        found = np.empty((all_i, rows, all_j, columns), np.int32)
+        place = 0
+        for i in _parts(all_i, self.i):
+            for j in _parts(all_j, self.j):
+                count = len(i) * len(j) * rows * columns
+                part = np.frombuffer(data, "<i4", count, place).reshape(len(i), len(j), columns, rows)
+                found[i.start:i.stop, :, j.start:j.stop] = part.transpose(0, 3, 1, 2)
+                place += SUM_BYTES * count
+        sums = found.reshape(all_i * rows, all_j * columns)[:self.m, :self.n]
+        return np.ascontiguousarray(sums.T if self.swapped else sums)
+
+    # Program
+
+    def instructions(self, layout: Layout) -> list[Instruction]:
+        """The program.
+
+        A memory has room for several blocks, in slots that take turns. The Loader fills the slots of a block as soon as the one
+        that they held before is multiplied: the n-th block before it, where n is the least that W or X has of slots.
+        """
+        return [*self._commands(layout), end()]
+
+    def _commands(self, layout: Layout) -> Iterator[Instruction]:
+        config = self.config
+        w, x, p = self._slots
+        w_address = dict(self._addresses(layout.w))
+        p_address = layout.p
+        before: Block | None = None
+        for number, block in enumerate(self.blocks):
+            loads = []
+            if before is None or (before.i, before.k) != (block.i, block.k):
+                address = w_address[block.i.start, block.k.start]
+                loads.append((Operand.W, address, self._w_bytes(block.i, block.k), w.take() * config.w_bytes))
+            if before is None or (before.j, before.k) != (block.j, block.k):
+                place = block.j.start * self.words[2] + len(block.j) * block.k.start
+                size = len(block.j) * len(block.k) * config.x_bytes
+                loads.append((Operand.X, layout.x + place * config.x_bytes, size, x.take() * config.x_bytes))
+            for place, (operand, address, size, at) in enumerate(loads):
+                yield load(operand, Transfer(address, size // config.beat_bytes), at // config.beat_bytes,
+                           wait=_USED if place == 0 and number >= min(w.count, x.count) else 0,
+                           signal=_LOADED if place == len(loads) - 1 else 0)
+            first, last = block.k.start == 0, block.k.stop == self.words[2]
+            if first:
+                p.take()
+            wait = _LOADED | (_STORED if first and p.taken > p.count else 0)
+            yield self._gemm(block, w.word, x.word, p.word, first, last, wait=wait, signal=_USED | (_SUMMED if last else 0))
+            if last:
+                beats = len(block.i) * len(block.j) * self._sum_words * config.p_bytes // config.beat_bytes
+                yield store(Transfer(p_address, beats), p.word * config.p_bytes // config.beat_bytes, wait=_SUMMED, signal=_STORED)
+                p_address += beats * config.beat_bytes
+            before = block
+
+    def _addresses(self, base: int) -> Iterator[tuple[tuple[int, int], int]]:
+        """Of the blocks of W in DRAM, by their first words of rows and terms."""
+        for i in _parts(self.words[0], self.i):
+            for k in _parts(self.words[2], self.terms):
+                yield (i.start, k.start), base
+                base += self._w_bytes(i, k)
+
+    def _gemm(self, block: Block, w: int, x: int, p: int, first: bool, last: bool, *, wait: int, signal: int) -> Instruction:
+        k = len(block.k)
+        common = {"ni": len(block.i), "nj": len(block.j), "nk": k, "w0": w, "wi": k, "wk": 1, "x0": x, "xj": k, "xk": 1}
+        if self._stays:
+            columns = self.config.columns
+            return gemm(wait=wait, signal=signal, keep=int(not first), stay=int(not last), p0=p + columns - 1, pc=0xFFFF, **common)
+        return gemm(wait=wait, signal=signal, acc=int(not first), p0=p, pi=len(block.j), pj=1, **common)
+
+
+@dataclasses.dataclass
+class _Slots:
+    """Places for blocks in one memory.
+
+    Parameters
+    ----------
+    size : :class:`int`
+        Words of a slot.
+    count : :class:`int`
+        Slots.
+    """
+
+    size: int
+    count: int
+    taken: int = 0
+
+    @classmethod
+    def of(cls, depth: int, block: int, align: int = 1) -> "_Slots":
+        """Of blocks of so many words, which begin at multiples of ``align``."""
+        size = _ceil_div(block, align) * align
+        return cls(size, min(depth // size, _MOST_SLOTS))
+
+    def take(self) -> int:
+        """First word of the next slot."""
+        self.taken += 1
+        return self.word
+
+    @property
+    def word(self) -> int:
+        """Of the slot that was taken last."""
+        return (self.taken - 1) % self.count * self.size
+
+
+def _parts(count: int, size: int) -> list[range]:
+    return [range(first, min(first + size, count)) for first in range(0, count, size)]
+
+
+def _padded(matrix: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    found = np.zeros((rows, columns), np.int8)
+    found[:matrix.shape[0], :matrix.shape[1]] = matrix
+    return found
+
+
+def _halves(most: int) -> list[int]:
+    """``most``, and half of it again and again, down to 1."""
+    found = [most]
+    while found[-1] > 1:
+        found.append(_ceil_div(found[-1], 2))
+    return found
+
+
+def _candidates(config: MatrixConfig, m: int, k: int, n: int, *, swapped: bool) -> Iterator[Product]:
+    """Products by blocks of which every memory holds two."""
+    whole = Product(config, m, k, n, swapped, 1, 1, 1)
+    all_i, all_j, all_k = whole.words
+    w, x, p = config.w_depth // 2, config.x_depth // 2, config.p_depth // 2
+    for terms in _halves(min(all_k, w, x, _MOST_BEATS * config.beat_bytes // max(config.w_bytes, config.x_bytes))):
+        if config.stationary == "output":
+            yield dataclasses.replace(whole, terms=terms)
+            continue
+        for i in _halves(min(all_i, w // terms, p)):
+            j = min(all_j, x // terms, p // i)
+            beats = max(i * terms * config.w_bytes, j * terms * config.x_bytes, i * j * config.p_bytes) // config.beat_bytes
+            if beats <= _MOST_BEATS:
+                yield dataclasses.replace(whole, i=i, j=j, terms=terms)
+
+
+def _time(product: Product) -> int:
+    """A reckoning of cycles, to choose by: the longer one of multiplication and transfers."""
+    config = product.config
+    i, j, k = product.words
+    blocks_i, blocks_j, blocks_k = _ceil_div(i, product.i), _ceil_div(j, product.j), _ceil_div(k, product.terms)
+    # With all terms in a block the weights stay for all columns, and with all columns in one, too, those stay for all rows.
+    w_loads = 1 if blocks_k == 1 else blocks_j
+    x_loads = 1 if blocks_j * blocks_k == 1 else blocks_i
+    loads = i * k * config.w_bytes * w_loads + j * k * config.x_bytes * x_loads
+    stores = i * j * product._sum_words * config.p_bytes
+    blocks = blocks_i * blocks_j * blocks_k
+    leaving = blocks_i * blocks_j * config.columns if config.stationary == "output" else 0
+    overhead = blocks * (config.columns + _OVERHEAD) + leaving
+    return max(product.steps + overhead, loads // config.beat_bytes, stores // config.beat_bytes)
+
+
+def plan_product(config: MatrixConfig, m: int, k: int, n: int) -> Product:
+    """The program's shape of (M, K) x (K, N), of the two ways the one that is reckoned to be faster.
+
+    Raises
+    ------
+    :exc:`~gradloom.host.files.UserError`
+        If a size is not positive, or 32 bits may not hold the sums.
+    """
+    for name, value in (("M", m), ("K", k), ("N", n)):
+        if value < 1:
+            raise UserError(f"a product needs at least one row, column and term: {name} is {value}")
+    if k > MOST_TERMS:
+        raise UserError(f"sums of {k:,} terms do not fit in 32 bits: at most {MOST_TERMS:,} do")
+    return min((*_candidates(config, m, k, n, swapped=False), *_candidates(config, n, k, m, swapped=True)), key=_time)
