@@ -16,11 +16,12 @@ from gradloom.host.frontends.torch_conversion import (
     replace_norms,
     to_state_dict,
 )
-from gradloom.host.offload.matrix_device import MatrixDevice, TwinDevice
+from gradloom.host.offload.matrix_device import MatrixDevice, RtlDevice, TwinDevice
 from gradloom.host.offload.offloaded import Offloaded, offload
 from gradloom.host.offload.placement import by_model
 from gradloom.models.matrix.blocks import ProductFormat, Quantiser
 from gradloom.systems.barista import Mesh
 
-__all__ = ["FRN", "Evaluation", "Imported", "LayerTensors", "MatrixDevice", "Mesh", "Model", "Offloaded", "ProductFormat",
-           "Quantiser", "Step", "TwinDevice", "by_model", "compile", "from_module", "offload", "replace_norms", "to_state_dict"]
+__all__ = ["FRN", "Evaluation", "Imported", "LayerTensors", "MatrixDevice", "Mesh", "Model", "Offloaded",
+           "ProductFormat", "Quantiser", "RtlDevice", "Step", "TwinDevice", "by_model", "compile", "from_module",
+           "offload", "replace_norms", "to_state_dict"]

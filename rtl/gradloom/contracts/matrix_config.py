@@ -133,9 +133,6 @@ class MatrixConfig:
             beats = getattr(self, name) * size // self.beat_bytes
             _require(1 <= beats <= _MAX_BEATS,
                      f"{name} must hold 1 to {_MAX_BEATS} beats, and {getattr(self, name)} words of {size} bytes are {beats}")
-        sums = self.p_depth * self.lanes
-        _require(self.lanes == 1 or sums <= 1 << 16, f"p_depth * lanes must be at most 65536, not {sums}: sums over lanes are "
-                 "addressed one by one")
 
     @property
     def group(self) -> int:

@@ -32,14 +32,18 @@ class MatrixMachine:
 
     def __init__(self, config: MatrixConfig, device: Device, memory_bytes: int) -> None:
         self.config, self.device, self.memory_bytes = config, device, memory_bytes
-        self.cycles = 0
-        """Of all programs so far."""
+        self.cycles = device.csr_read(offset("CYCLES_LOW")) | device.csr_read(offset("CYCLES_HIGH")) << 32
+        """In which a program ran, since the machine was reset."""
         found = device.csr_read(offset("CONFIG"))
         if found != config.digest():
             raise UserError(f"the device was built for configuration digest {found:#010x}, {config.name} has "
                             f"{config.digest():#010x}: build it anew")
         device.csr_write(offset("WINDOW_BASE"), 0)
         device.csr_write(offset("WINDOW_LIMIT"), memory_bytes)
+
+    def program_bytes(self, instructions: Sequence[Instruction]) -> int:
+        """Of memory that a program takes, with what is read beyond its end."""
+        return len(assemble(instructions, self.config)) + 2 * PROGRAM_ALIGN
 
     def run(self, instructions: Sequence[Instruction], address: int) -> int:
         """Put a program at ``address``, run it to its end, and give the cycles that it took.
@@ -61,11 +65,10 @@ class MatrixMachine:
             found = device.csr_read(offset("STATUS"))
             if found & (status.field("done").mask | status.field("error").mask):
                 break
-        cycles = device.csr_read(offset("CYCLES_LOW")) | device.csr_read(offset("CYCLES_HIGH")) << 32
-        self.cycles += cycles
+        before, self.cycles = self.cycles, device.csr_read(offset("CYCLES_LOW")) | device.csr_read(offset("CYCLES_HIGH")) << 32
         if found & status.field("error").mask:
             raise self._error()
-        return cycles
+        return self.cycles - before
 
     def _error(self) -> MachineError:
         value = self.device.csr_read(offset("ERROR"))

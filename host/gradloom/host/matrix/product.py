@@ -13,6 +13,7 @@ import numpy as np
 
 from gradloom.contracts.matrix_config import SUM_BYTES, MatrixConfig
 from gradloom.contracts.matrix_isa import Operand
+from gradloom.contracts.matrix_timing import gemm_cycles
 from gradloom.host.files import UserError
 from gradloom.host.matrix.commands import Transfer, end, gemm, load, store
 from gradloom.host.program.assembler import Instruction
@@ -24,8 +25,6 @@ _LOADED, _USED, _SUMMED, _STORED = (1 << number for number in range(4))
 """Semaphores: Loader to matrix core and back, matrix core to Storer and back."""
 _MOST_BEATS = 0xFFFF
 """Of a run."""
-_OVERHEAD = 16
-"""Cycles of a block beside its steps and a cycle a column, for a choice among blocks."""
 _MOST_SLOTS = 64
 """As many blocks may be ahead, and a semaphore counts to 255."""
 
@@ -299,10 +298,10 @@ def _time(product: Product) -> int:
     x_loads = 1 if blocks_j * blocks_k == 1 else blocks_i
     loads = i * k * config.w_bytes * w_loads + j * k * config.x_bytes * x_loads
     stores = i * j * product._sum_words * config.p_bytes
-    blocks = blocks_i * blocks_j * blocks_k
-    leaving = blocks_i * blocks_j * config.columns if config.stationary == "output" else 0
-    overhead = blocks * (config.columns + _OVERHEAD) + leaving
-    return max(product.steps + overhead, loads // config.beat_bytes, stores // config.beat_bytes)
+    whole = gemm_cycles(config, product.i, product.j, product.terms)
+    stays = gemm_cycles(config, product.i, product.j, product.terms, stay=True)
+    cycles = blocks_i * blocks_j * (whole + (blocks_k - 1) * stays)
+    return max(cycles, loads // config.beat_bytes, stores // config.beat_bytes)
 
 
 def plan_product(config: MatrixConfig, m: int, k: int, n: int) -> Product:

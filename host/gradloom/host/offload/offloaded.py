@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from gradloom.contracts.matrix_config import MatrixConfig
 from gradloom.host.files import UserError
 from gradloom.host.offload.geometry import ConvolutionShape, LinearShape
 from gradloom.host.offload.ledger import Ledger, Line
@@ -35,8 +36,8 @@ class Offloaded:
     """
 
     def __init__(self, module: nn.Module, device: MatrixDevice, formats: ProductFormat, placement: Placement, *, check: bool,
-                 seed: int) -> None:
-        self._device, self._placement, self._ledger = device, placement, Ledger()
+                 seed: int, close: Callable[[], None] | None = None) -> None:
+        self._device, self._placement, self._ledger, self._close = device, placement, Ledger(), close
         self._patched: list[nn.Module] = []
         self._multipliers: list[Multiplier] = []
         found: dict[str, nn.Module] = {name: layer for name, layer in module.named_modules() if type(layer).forward in _LAYERS}
@@ -66,6 +67,9 @@ class Offloaded:
         for layer in self._patched:
             del layer.forward
         self._patched.clear()
+        close, self._close = self._close, None
+        if close is not None:
+            close()
 
     @property
     def checked(self) -> int:
@@ -145,8 +149,9 @@ def _usable(name: str, x: torch.Tensor, w: torch.Tensor, width: int, axis: int) 
         raise UserError(f"layer {name!r}: its input of shape {tuple(x.shape)} has no elements: give at least one image")
 
 
-def offload(module: nn.Module, *, format: str | ProductFormat = "bfp8", device: str | MatrixDevice = "twin", check: bool = False,
-            placement: Placement = everywhere, seed: int = 0) -> Offloaded:
+def offload(module: nn.Module, *, format: str | ProductFormat = "bfp8", device: str | MatrixDevice = "twin",
+            config: str | MatrixConfig | None = None, check: bool = False, placement: Placement = everywhere, seed: int = 0,
+            ) -> Offloaded:
     """Let a device compute all products of a model's Linear and Conv2d layers: forward, error and weight gradient.
 
     Everything else (other layers, biases, loss, optimizer) runs in PyTorch as before, and the module is the same object with the
@@ -157,7 +162,10 @@ def offload(module: nn.Module, *, format: str | ProductFormat = "bfp8", device: 
     module : :class:`torch.nn.Module`
     format : "bfp8", "bfp8-nearest", "int8", or a :class:`~gradloom.models.matrix.blocks.ProductFormat`
         How operands become 8-bit codes.
-    device : "twin", or an object with ``product(a, b)`` and ``seconds``
+    device : "twin", "rtl", or an object with ``product(a, b)`` and ``seconds``
+        The golden model, or a matrix machine in simulated hardware, which is closed when the model is restored.
+    config : :class:`str` or :class:`~gradloom.contracts.matrix_config.MatrixConfig`, optional
+        The machine, for "rtl": a preset's name (fox-N, darkfpga-TBxTI, barista-RxCxP) or a TOML file (default: fox-8).
     check : :class:`bool`
         Compare every product with the CPU's in 64-bit integers.
     placement : callable
@@ -169,8 +177,8 @@ def offload(module: nn.Module, *, format: str | ProductFormat = "bfp8", device: 
     Raises
     ------
     :exc:`~gradloom.host.files.UserError`
-        If there is no such format or device, no layer to offload, or the model is offloaded already; and from a layer, while the
-        model runs, if its input cannot be used or a checked product differs.
+        If there is no such format, device or machine, no layer to offload, or the model is offloaded already; and from a layer,
+        while the model runs, if its input cannot be used, a product does not fit the machine or a checked one differs.
     """
     if not isinstance(module, nn.Module):
         raise UserError(f"an object of class {type(module).__name__} is no torch.nn.Module: give a model")
@@ -179,9 +187,18 @@ def offload(module: nn.Module, *, format: str | ProductFormat = "bfp8", device: 
     if not isinstance(seed, int) or not 0 <= seed < 1 << 32:
         raise UserError(f"seed must be a whole number of 0 to 4294967295, not {seed!r}")
     formats = FORMATS[format] if isinstance(format, str) else format
-    opened = open_matrix_device(device) if isinstance(device, str) else device
-    found = Offloaded(module, opened, formats, placement, check=check, seed=seed)
+    if not isinstance(device, str) and config is not None:
+        raise UserError("a device that is an object has its configuration: leave config out")
+    opened = open_matrix_device(device, config) if isinstance(device, str) else device
+    close: Callable[[], None] | None = getattr(opened, "close", None) if isinstance(device, str) else None
+    try:
+        found = Offloaded(module, opened, formats, placement, check=check, seed=seed, close=close)
+    except UserError:
+        if close is not None:
+            close()
+        raise
     if not found.layers:
+        found.restore()
         raise UserError(f"the model of class {type(module).__name__} has no Linear or Conv2d layer of PyTorch's own: nothing would "
                         "run on the device")
     return found

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
+from gradloom.host.devices.device import MachineError
 from gradloom.host.files import UserError
 from gradloom.host.offload.geometry import LayerShape
 from gradloom.host.offload.ledger import Ledger
@@ -72,15 +73,15 @@ class Multiplier:
             If the product is too deep, or the check finds another sum.
         """
         one, other = (np.ascontiguousarray(part.numpy().astype(np.int8)) for part in (a, b))
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), getattr(self._device, "cycles", 0)
         try:
             sums = self._device.product(one, other)
-        except ValueError as error:
+        except (ValueError, UserError, MachineError) as error:
             raise UserError(f"layer {self._layer!r}, {stage}: {error}") from None
-        seconds = time.perf_counter() - begin
+        seconds, cycles = time.perf_counter() - begin, getattr(self._device, "cycles", 0) - before
         if self._check:
             self._compare(stage, a, b, sums)
-        self._ledger.add(self._layer, stage, "device", (one.shape[0], other.shape[1], one.shape[1]), seconds)
+        self._ledger.add(self._layer, stage, "device", (one.shape[0], other.shape[1], one.shape[1]), seconds, cycles)
         return torch.from_numpy(real(sums, rows, columns))
 
     def _compare(self, stage: str, a: torch.Tensor, b: torch.Tensor, sums: np.ndarray) -> None:

@@ -64,6 +64,28 @@ def test_gradients_are_those_of_pytorch_where_codes_are_exact(name):
     assert [(line.stage, line.calls) for line in offloaded.lines] == [(stage, groups) for stage in ("FP", "BP", "WG")]
 
 
+def test_a_simulated_machine_computes_the_same_as_its_twin():
+    """An unchanged model, its products in RTL: every number of three steps with Adam is the twin's."""
+    def trained(**options):
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Conv2d(2, 5, 3, padding=1), nn.BatchNorm2d(5), nn.GELU(), nn.Flatten(), nn.Linear(5 * 16, 3))
+        adam = torch.optim.Adam(model.parameters(), lr=0.01)
+        with offload(model, check=True, **options) as offloaded:
+            for step in range(3):
+                x = torch.randn(4, 2, 4, 4, generator=torch.Generator().manual_seed(step))
+                adam.zero_grad()
+                nn.functional.cross_entropy(model(x), torch.tensor([0, 1, 2, 0])).backward()
+                adam.step()
+        return model.state_dict(), offloaded
+
+    expected, twin = trained()
+    found, machine = trained(device="rtl", config="fox-4")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert machine.checked == twin.checked == 3 * 5
+    assert all(line.cycles > 0 for line in machine.lines) and "cycles" in machine.table()
+    assert not any(line.cycles for line in twin.lines) and "cycles" not in twin.table()
+
+
 class Block(nn.Module):
     """Of a residual network in the manner of torchvision's."""
 
@@ -229,6 +251,11 @@ def test_autocast_is_refused():
 
 @pytest.mark.parametrize(("given", "told"), [
     ({"format": "fp8"}, "no product format 'fp8': give 'bfp8'"), ({"device": "fpga"}, "no device 'fpga' that multiplies"),
+    ({"config": "fox-4"}, "the software twin is no machine and has no configuration: leave config out, or give device='rtl'"),
+    ({"device": TwinDevice(), "config": "fox-4"}, "a device that is an object has its configuration: leave config out"),
+    ({"device": "rtl", "config": "nano"}, "nano trains networks as a whole and has no products of its own: give a matrix machine"),
+    ({"device": "rtl", "config": "fox-3"}, "rows must be a power of two, not 3"),
+    ({"device": "rtl", "config": "mesh"}, "there is no configuration 'mesh': give one of .*, fox-N, .* or a TOML file"),
     ({"seed": -1}, "seed must be a whole number"), ({"module": 3}, "class int is no torch.nn.Module"),
     ({"module": nn.ReLU()}, "has no Linear or Conv2d layer")])
 def test_what_cannot_be_offloaded_is_told(given, told):
