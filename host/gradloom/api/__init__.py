@@ -9,16 +9,17 @@ What this module names in ``__all__`` is public, and so are the modules :mod:`gr
 Everything else in the namespace ``gradloom`` is internal and may move at any time.
 
 Functions print nothing unless they are told to (``progress=True``). What cannot be used is a :exc:`UserError` with one
-sentence that names the thing, the rule and the fix; the constructors of :class:`Network` and :class:`Config` raise
-:exc:`NetworkError` and :exc:`ConfigError`.
+sentence that names the thing, the rule and the fix; the constructors of :class:`Network`, :class:`Config` and
+:class:`MatrixConfig` raise :exc:`NetworkError` and :exc:`ConfigError`.
 """
 
 from gradloom.api._explorations import DesignPoint, explore
-from gradloom.api._given import load_config, load_network
+from gradloom.api._given import load_config, load_machine, load_network
 from gradloom.api._machines import devices, verilog
 from gradloom.api._programs import CompiledProgram, LayerCost, MemoryRegion, compile
 from gradloom.api._runs import evaluate, resume, train, verify
 from gradloom.contracts.config import Config, ConfigError
+from gradloom.contracts.matrix_config import MatrixConfig
 from gradloom.host.devices.available import DeviceStatus
 from gradloom.host.devices.device import MachineError
 from gradloom.host.devices.opening import MemoryOptions
@@ -58,6 +59,7 @@ __all__ = [
     "ImageSettings",
     "LayerCost",
     "MachineError",
+    "MatrixConfig",
     "MaxPool",
     "MemoryOptions",
     "MemoryRegion",
@@ -76,6 +78,7 @@ __all__ = [
     "evaluate",
     "explore",
     "load_config",
+    "load_machine",
     "load_network",
     "resume",
     "train",

@@ -8,14 +8,17 @@ import numpy as np
 
 from gradloom.api._errors import plain_errors
 from gradloom.contracts.config import Config
-from gradloom.contracts.config import load_config as load_machine
+from gradloom.contracts.config import load_config as load_training_machine
+from gradloom.contracts.matrix_config import MatrixConfig
+from gradloom.contracts.matrix_config import load_machine as load_any_machine
 from gradloom.host.datasets.data import RawImages, raw_images
 from gradloom.host.files import UserError
 from gradloom.host.runs.reporting import Console, Listener, Progress, Reporter
 from gradloom.models.network import Network
 from gradloom.models.network import load_network as load
 
-__all__ = ["Arrays", "Data", "Source", "Watcher", "images_of", "load_config", "load_network", "name_of", "path_of",
+__all__ = ["Arrays", "Data", "Source", "Watcher", "images_of", "load_config", "load_machine",
+           "load_network", "name_of", "path_of",
            "reporter_of"]
 
 Arrays = tuple[Any, Any] | tuple[Any, Any, Any, Any]
@@ -60,7 +63,24 @@ def load_config(source: Source) -> Config:
     :exc:`UserError`
         If there is no such preset or file, or a value breaks a rule, which the message names.
     """
-    return load_machine(_text("config", source))
+    return load_training_machine(_text("config", source))
+
+
+@plain_errors()
+def load_machine(source: Source) -> Config | MatrixConfig:
+    """A preset or a TOML file of a machine that trains networks, or of one that multiplies matrices.
+
+    Parameters
+    ----------
+    source : :class:`str` or :class:`~pathlib.Path`
+        What :func:`load_config` takes; "fox-8", "darkfpga-16x8", "barista-8x8x32", ..., or a file with ``core = "matrix"``.
+
+    Raises
+    ------
+    :exc:`UserError`
+        If there is no such preset or file, or a value breaks a rule, which the message names.
+    """
+    return load_any_machine(_text("config", source))
 
 
 def _text(name: str, source: object) -> str:

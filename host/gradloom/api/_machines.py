@@ -6,6 +6,7 @@ from pathlib import Path
 from gradloom.api._errors import in_python, plain_errors
 from gradloom.api._given import Source, name_of, path_of
 from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import MatrixConfig
 from gradloom.host.commands.verilog_command import VerilogRequest, write_verilog
 from gradloom.host.devices.available import DeviceStatus, available
 
@@ -13,13 +14,14 @@ __all__ = ["devices", "verilog"]
 
 
 @plain_errors()
-def verilog(config: Config | Source, out: Path | str, *, family: str = "any", package: bool = False) -> tuple[Path, ...]:
+def verilog(config: Config | MatrixConfig | Source, out: Path | str, *, family: str = "any", package: bool = False,
+            ) -> tuple[Path, ...]:
     """Write a machine's Verilog, its register map (Markdown, C header, JSON) and its resolved configuration.
 
     Parameters
     ----------
-    config : :class:`Config`, or name or file
-        A machine, or what :func:`load_config` takes.
+    config : :class:`Config`, :class:`MatrixConfig`, or name or file
+        A machine, or what :func:`load_machine` takes.
     out : path
         Folder to write, which must not exist; it is whole or absent.
     family : :class:`str`

@@ -82,7 +82,8 @@ def fusesoc_core(config: Config, *, family: str, top: str, verilog: list[str], w
     width : :class:`int`
         Bits of the AXI4 data.
     """
-    description = (f"gradloom machine {config.name}: trains neural networks on {config.macs} MACs; AXI4 data of {width} bits, "
+    what = "multiplies matrices" if config.core == "matrix" else "trains neural networks"
+    description = (f"gradloom machine {config.name}: {what} on {config.macs} MACs; AXI4 data of {width} bits, "
                    f"configuration digest 0x{config.digest():08x}")
     # To a linter slices are missing modules, which drive nothing.
     ignored = (*_STYLE, *(("MODMISSING", "UNDRIVEN") if family == "xc7" else ()))

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import MatrixConfig
 from gradloom.host.datasets.data import RawImages
 from gradloom.host.files import UserError
 from gradloom.models.network import Network, load_network
 
 __all__ = ["BANDWIDTH", "CHECKS", "CLOCK_MHZ", "CONFIG", "COUNT", "DECAY", "FOLDER", "FORMAT", "GIGABYTES", "IMAGES",
-           "INTEGERS", "LATENCY", "MOMENTUM", "NETWORK", "RATE", "ROUNDING", "SCHEDULE", "SEED", "SHARE", "STALLS", "WEIGHTS",
-           "FieldError",
+           "INTEGERS", "LATENCY", "MACHINE", "MOMENTUM", "NETWORK", "RATE", "ROUNDING", "SCHEDULE", "SEED", "SHARE", "STALLS",
+           "WEIGHTS", "FieldError",
            "Range", "Types", "check_choice", "check_fields", "check_types", "given_network", "option_values"]
 
 CHECKS = ("all", "last", "off")
@@ -97,6 +98,7 @@ class Types:
 
 NETWORK = Types((Network, str), "a Network, a name or a TOML file")
 CONFIG = Types((Config, str), "a Config, a preset's name or a TOML file")
+MACHINE = Types((Config, MatrixConfig, str), "a Config, a MatrixConfig, a preset's name or a TOML file")
 IMAGES = Types((RawImages, str), "images, or the name or file of some")
 WEIGHTS = Types(Path, "a run's folder or a checkpoint.npz")
 FORMAT = Types(str, "a format's name")

@@ -32,6 +32,9 @@ WEIGHT_BANKS = PE_TAPS
 """Of the weight buffer: one for each MAC of a PE."""
 
 
+_MULTIPLIES = "multiplies matrices (docs/matrix.md) and trains no network as a whole"
+
+
 class ConfigError(ValueError):
     """A configuration that breaks a rule; the message names the field, the rule and the fix."""
 
@@ -315,11 +318,16 @@ def load_config(source: str) -> Config:
         return PRESETS[source]
     path = Path(source)
     if not path.is_file():
+        # Not before, as machines of the other kind are made of what is here.
+        from gradloom.contracts.matrix_config import matrix_preset
+
+        _require(matrix_preset(source) is None, f"{source} {_MULTIPLIES}: give one of {', '.join(PRESETS)} or a TOML file")
         raise ConfigError(f"there is no configuration {source!r}: give one of {', '.join(PRESETS)} or a TOML file")
     try:
         table = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a TOML file: {error}") from None
+    _require("core" not in table, f"{path} {_MULTIPLIES}: give a machine without the key 'core'")
     base = table.pop("base", None)
     values = {"name": path.stem}
     if base is not None:

@@ -7,11 +7,13 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import cast
 
-from gradloom.contracts.config import Config, load_config
+from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import MatrixConfig, load_machine
 from gradloom.host.environment import check_output_folder, check_yosys
 from gradloom.host.files import UserError
-from gradloom.host.requests import CONFIG, FOLDER, Types, check_choice, check_types, option_values
+from gradloom.host.requests import FOLDER, MACHINE, Types, check_choice, check_types, option_values
 
 __all__ = ["TARGETS", "VerilogRequest", "run", "write_verilog"]
 
@@ -25,7 +27,7 @@ class VerilogRequest:
 
     Parameters
     ----------
-    config : :class:`~gradloom.contracts.config.Config` or :class:`str`
+    config : :class:`~gradloom.contracts.config.Config`, :class:`~gradloom.contracts.matrix_config.MatrixConfig` or :class:`str`
         The machine, a preset's name or a TOML file.
     out : path
         Folder to write, which must not exist.
@@ -41,13 +43,13 @@ class VerilogRequest:
         If a value is none of these.
     """
 
-    config: Config | str = "small"
+    config: Config | MatrixConfig | str = "small"
     out: Path
     family: str = "any"
     package: bool = False
 
     def __post_init__(self) -> None:
-        check_types(self, config=CONFIG, out=FOLDER, package=Types(bool, "True or False"))
+        check_types(self, config=MACHINE, out=FOLDER, package=Types(bool, "True or False"))
         check_choice(self, "family", TARGETS)
 
 
@@ -76,9 +78,11 @@ def write_verilog(request: VerilogRequest) -> tuple[Path, ...]:
     from gradloom.rtl.verilog import EmissionError, emit_verilog
     from gradloom.rtl.xc7 import with_dsp48
 
-    config = request.config if isinstance(request.config, Config) else load_config(request.config)
+    machine = load_machine(request.config) if isinstance(request.config, str) else request.config
+    # Of a configuration only what both kinds of machines have is read from here on, but for the array's MAC.
+    config = cast(Config, machine)
     family, target = request.family, request.out
-    if family == "xc7" and config.mac == "post_shift":
+    if family == "xc7" and isinstance(machine, Config) and config.mac == "post_shift":
         raise UserError(f"--family xc7 needs mac = 'decode_once' or 'double_pumped', and {config.name} has "
                         f"{config.mac!r}: leave --family out")
     if family != "any" and config.family not in ("any", family):
@@ -96,7 +100,8 @@ def write_verilog(request: VerilogRequest) -> tuple[Path, ...]:
         (staging / "registers.md").write_text(to_markdown(config))
         (staging / "gradloom_registers.h").write_text(to_c_header(config))
         (staging / "registers.json").write_text(to_json(config))
-        resolved = dataclasses.asdict(config) | {"macs": config.macs, "digest": f"0x{config.digest():08x}"}
+        kind = {"core": config.core} if isinstance(machine, MatrixConfig) else {}
+        resolved = kind | dataclasses.asdict(config) | {"macs": config.macs, "digest": f"0x{config.digest():08x}"}
         (staging / "config.json").write_text(json.dumps(resolved, indent=1) + "\n")
         if request.package:
             _write_package(staging, config, family)
