@@ -8,8 +8,7 @@ import numpy as np
 
 from gradloom.api._errors import plain_errors
 from gradloom.contracts.config import Config
-from gradloom.contracts.config import load_config as load_training_machine
-from gradloom.contracts.matrix_config import MatrixConfig
+from gradloom.contracts.matrix_config import MatrixConfig, load_training_machine
 from gradloom.contracts.matrix_config import load_machine as load_any_machine
 from gradloom.host.datasets.data import RawImages, raw_images
 from gradloom.host.files import UserError

@@ -8,6 +8,7 @@ import re
 from importlib.metadata import version
 
 from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import MatrixConfig
 
 __all__ = ["core_name", "fusesoc_core"]
 
@@ -61,14 +62,14 @@ def _word(text: str, allowed: str) -> str:
     return re.sub(f"[^{allowed}]+", "_", text)
 
 
-def core_name(config: Config, family: str = "any") -> str:
+def core_name(config: Config | MatrixConfig, family: str = "any") -> str:
     """Vendor, library, name and version (VLNV): the name is the configuration's and its digest, so that no two machines share one;
     Verilog with blocks of a family, ``xc7``, is another core."""
     name = f"{_word(config.name, 'A-Za-z0-9_.-')}-{config.digest():08x}{'' if family == 'any' else f'-{family}'}"
     return f"gradloom:machine:{name}:{_word(version('gradloom'), 'A-Za-z0-9.')}"
 
 
-def fusesoc_core(config: Config, *, family: str, top: str, verilog: list[str], width: int) -> str:
+def fusesoc_core(config: Config | MatrixConfig, *, family: str, top: str, verilog: list[str], width: int) -> str:
     """The core file.
 
     Parameters
@@ -82,7 +83,7 @@ def fusesoc_core(config: Config, *, family: str, top: str, verilog: list[str], w
     width : :class:`int`
         Bits of the AXI4 data.
     """
-    what = "multiplies matrices" if config.core == "matrix" else "trains neural networks"
+    what = "multiplies matrices" if isinstance(config, MatrixConfig) else "trains neural networks"
     description = (f"gradloom machine {config.name}: {what} on {config.macs} MACs; AXI4 data of {width} bits, "
                    f"configuration digest 0x{config.digest():08x}")
     # To a linter slices are missing modules, which drive nothing.

@@ -10,7 +10,7 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 __all__ = ["APU_SHIFTERS", "COUNTERS", "FAMILIES", "MACS", "PE_ROWS", "PE_TAPS", "PRESETS", "WEIGHT_BANKS", "Config", "ConfigError",
            "added", "load_config"]
@@ -30,9 +30,6 @@ PE_TAPS = 3
 """MACs of a PE (kernel columns)."""
 WEIGHT_BANKS = PE_TAPS
 """Of the weight buffer: one for each MAC of a PE."""
-
-
-_MULTIPLIES = "multiplies matrices (docs/matrix.md) and trains no network as a whole"
 
 
 class ConfigError(ValueError):
@@ -156,9 +153,6 @@ class Config:
     apu_lanes: int = added(2)
     apu_shifters: str = added("multiplier")
     divider_bits: int = added(2)
-
-    core: ClassVar = "training"
-    """What computes, beside the :class:`~gradloom.contracts.matrix_config.MatrixConfig` of machines that multiply matrices."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -318,16 +312,11 @@ def load_config(source: str) -> Config:
         return PRESETS[source]
     path = Path(source)
     if not path.is_file():
-        # Not before, as machines of the other kind are made of what is here.
-        from gradloom.contracts.matrix_config import matrix_preset
-
-        _require(matrix_preset(source) is None, f"{source} {_MULTIPLIES}: give one of {', '.join(PRESETS)} or a TOML file")
         raise ConfigError(f"there is no configuration {source!r}: give one of {', '.join(PRESETS)} or a TOML file")
     try:
         table = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a TOML file: {error}") from None
-    _require("core" not in table, f"{path} {_MULTIPLIES}: give a machine without the key 'core'")
     base = table.pop("base", None)
     values = {"name": path.stem}
     if base is not None:

@@ -11,6 +11,7 @@ import functools
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.isa import Dest, Engine, Opcode, Source
+from gradloom.contracts.matrix_config import MatrixConfig
 
 __all__ = ["LOAD_MAP", "LOAD_UNITS", "STORE_MAP", "STORE_UNITS", "TOKENS", "Unit", "engine_of", "load_channels",
            "semaphore", "store_channel", "unit_of", "units"]
@@ -82,7 +83,7 @@ def _store_channel(channels: int, source: int) -> int:
 
 def units(config: Config) -> tuple[Unit, ...]:
     """The machine's engines beside the Sequencer, in the order of their queues and of every report."""
-    cores = (Unit.CCORE,) if config.core == "matrix" else (Unit.CCORE, Unit.ACORE)
+    cores = (Unit.CCORE,) if isinstance(config, MatrixConfig) else (Unit.CCORE, Unit.ACORE)
     return (*LOAD_UNITS[:config.load_channels], *cores, *STORE_UNITS[:config.store_channels])
 
 

@@ -23,12 +23,16 @@ from typing import Any, ClassVar
 
 from gradloom.contracts.config import COUNTERS, PRESETS, Config, ConfigError, load_config
 
-__all__ = ["FAMILY_NAMES", "SUM_BYTES", "MatrixConfig", "load_machine", "matrix_preset"]
+__all__ = ["CORE", "FAMILY_NAMES", "SUM_BYTES", "MatrixConfig", "load_machine", "load_training_machine", "matrix_preset"]
 
+CORE = "matrix"
+"""Value of the key ``core`` in a file of such a machine."""
 SUM_BYTES = 4
 """Of a sum in memory, two's complement."""
 STATIONARY = ("operand", "output")
 """What stays in the array from step to step."""
+_MULTIPLIES = "multiplies matrices (docs/matrix.md) and trains no network as a whole"
+_CORE_KEY = re.compile(r"^\s*core\s*=", re.MULTILINE)
 _MAX_BEAT = 64
 """Bytes of a beat, so that 64 of them do not cross a boundary of 4 KiB (:data:`gradloom.contracts.pipeline.BURST_BEATS`)."""
 _MOST = 128
@@ -90,8 +94,6 @@ class MatrixConfig:
     counters: str = "all"
     lutram_bits: int = 0
 
-    core: ClassVar = "matrix"
-    """What computes, beside the :class:`~gradloom.contracts.config.Config` of training machines."""
     family: ClassVar = "any"
     load_channels: ClassVar = 1
     store_channels: ClassVar = 1
@@ -167,7 +169,7 @@ class MatrixConfig:
     def digest(self) -> int:
         """32-bit hash of every field but the name; the CONFIG register holds it."""
         names = [field.name for field in dataclasses.fields(self) if field.name != "name"]
-        fields = {"core": self.core} | {name: getattr(self, name) for name in names}
+        fields = {"core": CORE} | {name: getattr(self, name) for name in names}
         return int.from_bytes(hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()[:4], "little")
 
 
@@ -214,6 +216,29 @@ def matrix_preset(name: str) -> MatrixConfig | None:
     return None
 
 
+def load_training_machine(source: str) -> Config:
+    """:func:`~gradloom.contracts.config.load_config`, which says so of a machine of this kind.
+
+    Raises
+    ------
+    :exc:`~gradloom.contracts.config.ConfigError`
+        As there.
+    """
+    preset = matrix_preset(source)
+    _require(preset is None, f"{source} {_MULTIPLIES}: give one of {', '.join(PRESETS)} or a TOML file")
+    if source not in PRESETS and Path(source).is_file():
+        _require(_CORE_KEY.search(_text(Path(source))) is None, f"{source} {_MULTIPLIES}: give a machine without the key 'core'")
+    return load_config(source)
+
+
+def _text(path: Path) -> str:
+    """Nothing, of what is no text: whoever reads the file as TOML says so."""
+    try:
+        return path.read_text()
+    except UnicodeDecodeError:
+        return ""
+
+
 def load_machine(source: str) -> Config | MatrixConfig:
     """A machine of either kind: a preset by name, or a TOML file, with ``core = "matrix"`` for a :class:`MatrixConfig`.
 
@@ -240,7 +265,7 @@ def load_machine(source: str) -> Config | MatrixConfig:
 
 def _of_table(path: Path, table: dict[str, Any]) -> MatrixConfig:
     core, base = table.pop("core"), table.pop("base", None)
-    _require(core == MatrixConfig.core, f"{path}: core must be 'matrix', not {core!r}; leave it out for a training machine")
+    _require(core == CORE, f"{path}: core must be 'matrix', not {core!r}; leave it out for a training machine")
     values: dict[str, Any] = {"name": path.stem}
     if base is not None:
         preset = matrix_preset(base) if isinstance(base, str) else None

@@ -82,6 +82,6 @@ def stored_memories(config: Config | MatrixConfig) -> Sequence[int]:
     return tuple(Results) if isinstance(config, MatrixConfig) else tuple(Source)
 
 
-def commands_of(core: str) -> Mapping[int, Command]:
-    """Commands that a machine with this core has (``Config.core``), by opcode."""
-    return MATRIX_COMMANDS if core == "matrix" else COMMANDS
+def commands_of(config: Config | MatrixConfig) -> Mapping[int, Command]:
+    """Commands that the machine has, by opcode."""
+    return MATRIX_COMMANDS if isinstance(config, MatrixConfig) else COMMANDS

@@ -125,7 +125,7 @@ class Accelerator(wiring.Component):
         overlapping = {unit: 1 if self.matrix is not None and unit == Unit.CCORE else in_flight(unit) for unit in engines}
         for n, unit in enumerate(units(config)):
             kind = engine_of(unit)
-            size = {"depth": config.queue_words, "words": head_words(kind, config.core), "in_flight": overlapping[unit]}
+            size = {"depth": config.queue_words, "words": head_words(kind, config), "in_flight": overlapping[unit]}
             memory = {"family": config.family, "lutram_bits": config.lutram_bits} if has_tail(kind) else {}
             queue = CommandQueue(**size, tails=Tails(**memory) if has_tail(kind) else None)
             queue = shared_module.add(core, f"queue_{unit.name.lower()}", "command_queue", queue, size | memory)

@@ -8,16 +8,19 @@ from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradloom.contracts.config import Config
 from gradloom.contracts.isa import COMMANDS, HEADER_FIELDS, MAX_WORDS, Command, Engine, Opcode, pairs
+from gradloom.contracts.matrix_config import MatrixConfig
 from gradloom.contracts.matrix_isa import commands_of
 
 __all__ = ["HEAD_BITS", "HEAD_WORDS", "TAIL_SLOTS", "CommandPort", "TailPlace", "decode", "decode_command", "has_tail",
            "head_words"]
 
 
-def head_words(engine: Engine, core: str = "training") -> int:
-    """Words with fields of the commands of ``engine``, at most, in a machine with this core (``Config.core``)."""
-    return max(command.words for opcode, command in commands_of(core).items() if opcode >> 4 == engine)
+def head_words(engine: Engine, config: Config | MatrixConfig | None = None) -> int:
+    """Words with fields of the commands of ``engine``, at most, on this machine; by default on one that trains."""
+    commands = COMMANDS if config is None else commands_of(config)
+    return max(command.words for opcode, command in commands.items() if opcode >> 4 == engine)
 
 
 def has_tail(engine: Engine) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gradloom.boards.board import board_named
 from gradloom.boards.build_report import BuildReport
-from gradloom.contracts.config import load_config
+from gradloom.contracts.matrix_config import load_training_machine
 from gradloom.host.boards.build_page import render_build
 from gradloom.host.devices.board_choice import build_folder
 from gradloom.host.environment import check_output_folder, check_yosys
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     from gradloom.rtl.verilog import EmissionError
 
     board = board_named(options.board)
-    config = board.config if options.config is None else load_config(options.config)
+    config = board.config if options.config is None else load_training_machine(options.config)
     folder = options.out or build_folder(board)
     check_output_folder(folder)
     check_yosys()

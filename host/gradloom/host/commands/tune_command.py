@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from gradloom.contracts.config import Config, load_config
+from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import load_training_machine
 from gradloom.host.compilation.fit import ScheduleError
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.devices.opening import MemoryOptions
@@ -31,7 +32,7 @@ def _earlier(path: Path, network: Network, config: Config, batch: int, memory: M
 def run(options: argparse.Namespace) -> int:
     """Returns 0."""
     memory = MemoryOptions.from_arguments(options)
-    network, config = load_network(options.network), load_config(options.config)
+    network, config = load_network(options.network), load_training_machine(options.config)
     batch = options.batch or network.train.batch
     path = options.out or Path(f"schedule-{network.name}-{config.name}-{batch}.json")
     check_output_file(path)

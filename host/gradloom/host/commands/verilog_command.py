@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from gradloom.contracts.config import Config
-from gradloom.contracts.matrix_config import MatrixConfig, load_machine
+from gradloom.contracts.matrix_config import CORE, MatrixConfig, load_machine
 from gradloom.host.environment import check_output_folder, check_yosys
 from gradloom.host.files import UserError
 from gradloom.host.requests import FOLDER, MACHINE, Types, check_choice, check_types, option_values
@@ -100,7 +100,7 @@ def write_verilog(request: VerilogRequest) -> tuple[Path, ...]:
         (staging / "registers.md").write_text(to_markdown(config))
         (staging / "gradloom_registers.h").write_text(to_c_header(config))
         (staging / "registers.json").write_text(to_json(config))
-        kind = {"core": config.core} if isinstance(machine, MatrixConfig) else {}
+        kind = {"core": CORE} if isinstance(machine, MatrixConfig) else {}
         resolved = kind | dataclasses.asdict(config) | {"macs": config.macs, "digest": f"0x{config.digest():08x}"}
         (staging / "config.json").write_text(json.dumps(resolved, indent=1) + "\n")
         if request.package:

@@ -5,7 +5,8 @@ import dataclasses
 from pathlib import Path
 
 from gradloom.boards.board import BOARDS, Board, board_named
-from gradloom.contracts.config import Config, load_config
+from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import load_training_machine
 from gradloom.host.devices.routed_build import RoutedBuild, routed_build
 from gradloom.host.files import UserError
 
@@ -94,11 +95,11 @@ def machine_config(device: str, given: Config | str | None) -> Config:
     """
     choice = board_choice(device)
     if choice is None:
-        return given if isinstance(given, Config) else load_config(given or _DEFAULT)
+        return given if isinstance(given, Config) else load_training_machine(given or _DEFAULT)
     own = choice.config
     if given is None:
         return own
-    config = given if isinstance(given, Config) else load_config(given)
+    config = given if isinstance(given, Config) else load_training_machine(given)
     if choice.simulated and config.digest() != own.digest():
         name = given.name if isinstance(given, Config) else given
         raise UserError(f"--config {name} (digest {config.digest():#010x}) is not the machine of "

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from gradloom.contracts.config import Config, load_config
+from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import load_training_machine
 from gradloom.host.devices.device import device_name
 from gradloom.host.devices.opening import MemoryOptions
 from gradloom.host.devices.session import Session
@@ -129,7 +130,7 @@ class Model:
             raise UserError(f"keep must be 1 or more steps, not {keep}")
         self._encoder = Encoder(input_exponent)
         self._module, self._device, self._loss, self._seed = module, device, loss, seed
-        self._config = load_config(config) if isinstance(config, str) else config
+        self._config = load_training_machine(config) if isinstance(config, str) else config
         self._batch, self._keep, self._quiet = batch, keep, quiet
         self._memory = memory or MemoryOptions()
         self._name = name

@@ -3,24 +3,26 @@
 import dataclasses
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from gradloom.contracts.config import Config
 from gradloom.contracts.engines import Unit, unit_of
 from gradloom.contracts.isa import (
+    COMMANDS,
     HEADER_FIELDS,
     HEADER_WORDS,
     MAX_WORDS,
     PROGRAM_MAGIC,
     PROGRAM_VERSION,
     SHIFT_FIELDS,
+    Command,
     Engine,
     Field,
     Opcode,
     pairs,
 )
 from gradloom.contracts.matrix_config import MatrixConfig
-from gradloom.contracts.matrix_isa import ENCODINGS, MatrixOpcode, commands_of
+from gradloom.contracts.matrix_isa import ENCODINGS, MatrixOpcode
 
 __all__ = [
     "HEADER_BYTES",
@@ -200,8 +202,8 @@ def encode(instruction: Instruction) -> list[int]:
     return words
 
 
-def decode(words: Sequence[int], core: str = "training") -> Instruction:
-    """The instruction of a machine with this core (``Config.core``) that starts at ``words[0]``; further words are ignored.
+def decode(words: Sequence[int], commands: Mapping[Any, Command] = COMMANDS) -> Instruction:
+    """The instruction of a machine with these commands that starts at ``words[0]``; further words are ignored.
 
     Raises
     ------
@@ -212,7 +214,7 @@ def decode(words: Sequence[int], core: str = "training") -> Instruction:
         raise AssemblyError(f"a command has at least {HEADER_WORDS} words")
     header = _extract(words, _HEADER)
     opcode = _OPCODES.get(header["opcode"])
-    if opcode is None or opcode not in commands_of(core):
+    if opcode is None or opcode not in commands:
         raise AssemblyError(f"unknown opcode 0x{header['opcode']:02x}")
     command, length = ENCODINGS[opcode], header["length"]
     if length > MAX_WORDS or length < command.words or (length > command.words and command.tail is None):
@@ -259,7 +261,7 @@ def assemble(
     return struct.pack(f"<{4 + len(words)}I", *header, *words)
 
 
-def split_program(data: bytes, core: str = "training") -> tuple[tuple[int, int, int, int], list[Instruction]]:
+def split_program(data: bytes, commands: Mapping[Any, Command] = COMMANDS) -> tuple[tuple[int, int, int, int], list[Instruction]]:
     """Header words (magic, version, bytes, digest) and instructions of a program.
 
     Raises
@@ -279,7 +281,7 @@ def split_program(data: bytes, core: str = "training") -> tuple[tuple[int, int, 
     instructions, place = [], 0
     while place < len(words):
         try:
-            instruction = decode(words[place : place + MAX_WORDS], core)
+            instruction = decode(words[place : place + MAX_WORDS], commands)
         except AssemblyError as error:
             raise AssemblyError(f"byte {4 * place}: {error}") from None
         instructions.append(instruction)

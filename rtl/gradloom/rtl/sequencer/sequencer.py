@@ -134,7 +134,7 @@ class Sequencer(wiring.Component):
 
         known = Signal()
         with m.Switch(word[:8]):
-            for code, encoding in commands_of(self.config.core).items():
+            for code, encoding in commands_of(self.config).items():
                 with m.Case(code):
                     most = MAX_WORDS if encoding.tail else encoding.words
                     m.d.comb += known.eq((word[8:16] >= encoding.words) & (word[8:16] <= most))

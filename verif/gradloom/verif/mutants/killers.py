@@ -2,6 +2,7 @@
 
 from gradloom.verif.checkout import ROOT
 from gradloom.verif.mutants.instrument import Mutant
+from gradloom.verif.mutants.plan import MATRICES
 
 __all__ = ["MACHINE", "QUICK", "killers"]
 
@@ -23,9 +24,11 @@ _NUMBERS = ("system/test_programs.py", "system/test_registers.py")
 """Every bit of what programs and registers hold, on that build, too."""
 _SMALL = tuple(f"system/test_verify.py::{test}" for test in ("test_small[tiny-awkward]", "test_small[tiny-residual]"))
 _CHANNELS = ("system/test_channels.py",)
+_MATRIX = ("system/test_matrix_machine.py",)
 _ROOMS = {
     "acore": (_ACORE, _TURNS, "system/test_overflow_rtl.py", *_SMALL),
     "ccore": (_CCORE, "system/test_overflow_rtl.py", *_SMALL),
+    "matrix": _MATRIX,
     "memory_path": (_FAULTS, _PLACES, "system/test_stalls.py", *_CHANNELS, *_SMALL),
     "registers": (_ACCELERATOR, _FAULTS, "system/test_autonomy.py"),
     "sequencer": (_ACCELERATOR, _FAULTS, _PLACES, *_CHANNELS, *_SMALL),
@@ -101,6 +104,7 @@ _MACHINES = {
     "ulx3s": ("system/test_kept.py::test_every_kind_of_piece[1-None]",),
     "post-shift": ("rtl/ccore/test_mac.py", "rtl/ccore/test_pe.py"),
     "turns": ("system/test_turns_rtl.py::test_every_byte[tiny-residual]",),
+    **dict.fromkeys(MATRICES, _MATRIX),
     "cells": ("formal/test_formal_ecp5.py", "rtl/ccore/test_ccore.py::test_ccore[g2_w1_ecp5]"),
 }
 """Whole machines that have what the smallest one lacks."""

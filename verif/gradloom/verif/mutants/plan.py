@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gradloom.contracts.config import Config
+from gradloom.contracts.matrix_config import MatrixConfig, load_machine
 from gradloom.rtl import shared_module
 from gradloom.rtl.accelerator import Accelerator
 from gradloom.verif.checkout import ROOT
 from gradloom.verif.configs import machine_config
 from gradloom.verif.mutants.instrument import RTL, Mutant, Place, listening
 
-__all__ = ["CONFIGS", "FIRST", "LEAST", "PLAN", "SEED", "TOTAL", "modules", "read_plan", "sample", "statements", "write_plan"]
+__all__ = ["CONFIGS", "FIRST", "LEAST", "MATRICES", "PLAN", "SEED", "TOTAL", "modules", "read_plan", "sample", "statements",
+           "write_plan"]
 
 SEED = 20261126
 """Of the sample."""
@@ -23,6 +25,8 @@ TOTAL, FIRST, LEAST = 1200, 300, 10
 """Mutants in all, in the first run, and at least of every module (fewer only if it has fewer)."""
 CONFIGS = ("nano", "small", "channels", "laps", "ulx3s", "post-shift", "turns", "cells")
 """Machines whose statements count; a statement belongs to the first that has it."""
+MATRICES = ("fox-4", "darkfpga-8x4", "barista-4x4x16")
+"""The same of those that multiply matrices."""
 DRAWN_AS = {
     "acore/result_writer.py": "acore/outputs.py", "acore/scalar_stage.py": "acore/prepare.py",
     "acore/shift_setup.py": "acore/setup.py", "acore/stream_address.py": "acore/planes.py",
@@ -38,8 +42,10 @@ Found = dict[Place, tuple[str, list[list[tuple[str, str]]]]]
 """Of every statement: the configuration and, for each of its instances in a module, its variants (operator, change)."""
 
 
-def machine(name: str) -> Config:
-    """The machine of one of :data:`CONFIGS`."""
+def machine(name: str) -> Config | MatrixConfig:
+    """The machine of one of :data:`CONFIGS` or :data:`MATRICES`."""
+    if name in MATRICES:
+        return load_machine(name)
     if name == "post-shift":
         return dataclasses.replace(machine_config("nano"), name=name, mac="post_shift")
     return machine_config(name)
@@ -52,7 +58,7 @@ def _keep(here: dict[Place, list[list[tuple[str, str]]]], place: Place, instance
         known.append(variants)
 
 
-def statements(configs: Iterable[str] = CONFIGS) -> Found:
+def statements(configs: Iterable[str] = CONFIGS + MATRICES) -> Found:
     """Every statement of the RTL that something can be changed in."""
     found: Found = {}
     for config in configs:

@@ -124,8 +124,15 @@ def sources_digest() -> str:
 
 
 @functools.cache
+def _matrices() -> str:
+    """The same of machines that multiply matrices."""
+    return _rules(_CONTRACTS / "matrix_config.py", but="") + repr([plan.machine(name) for name in plan.MATRICES])
+
+
+@functools.cache
 def _files_digest(files: frozenset[str]) -> str:
-    return f"{_digest((RTL / file for file in files), _machines())}-{VERSION}"
+    matrices = _matrices() if any(file.startswith("matrix/") for file in files) else ""
+    return f"{_digest((RTL / file for file in files), _machines() + matrices)}-{VERSION}"
 
 
 def module_digest(mutant: Mutant) -> str:

@@ -1,12 +1,12 @@
 """All planted faults: wrong shifts, lost carries, stale weights, missed stalls and the like, by what they are planted in."""
 
-from gradloom.verif.planted import array, auxiliary_core, board, checks, link, memory_path, sequencer, software
+from gradloom.verif.planted import array, auxiliary_core, board, checks, link, matrix, memory_path, sequencer, software
 from gradloom.verif.planted.fault import Fault
 
 __all__ = ["FAULTS", "QUICK", "named"]
 
-FAULTS: tuple[Fault, ...] = (*array.FAULTS, *auxiliary_core.FAULTS, *memory_path.FAULTS, *sequencer.FAULTS, *software.FAULTS,
-                             *checks.FAULTS, *link.FAULTS, *board.FAULTS)
+FAULTS: tuple[Fault, ...] = (*array.FAULTS, *auxiliary_core.FAULTS, *matrix.FAULTS, *memory_path.FAULTS, *sequencer.FAULTS,
+                             *software.FAULTS, *checks.FAULTS, *link.FAULTS, *board.FAULTS)
 """Every fault; the nox session ``faults`` plants them one after the other."""
 
 QUICK = (
