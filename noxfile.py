@@ -1,6 +1,6 @@
 """Sessions beyond the README's two commands.
 
-``nox -s lint types tests docs package coverage formal synth resources boards emulator faults fuzz mutants eta bench``
+``nox -s lint types tests docs package coverage formal synth resources matrix boards emulator faults fuzz mutants eta bench``
 """
 
 import re
@@ -115,6 +115,17 @@ def synth(session: nox.Session) -> None:
     for machine in ("eta", "eta2x", "docs/results/eta2x-double-pumped.toml"):
         session.run("python", "-m", "gradloom.verif.synth_xc7", "--config", machine)
     session.run("python", "-m", "gradloom.verif.netlists")
+
+
+@nox.session
+def matrix(session: nox.Session) -> None:
+    """PyTorch models with their products on matrix machines in RTL, resources of these machines, and the fair bench: what
+    docs/systems.md and docs/matrix.md show."""
+    session.install("-e", ".[test,fpga,torch]", "torchvision")
+    for task in ("regression", "radio", "mlp", "resnet18"):
+        session.run("python", "-m", "gradloom.verif.experiments.offload_runs", task)
+    session.run("python", "-m", "gradloom.verif.fair_bench")
+    session.run("python", "-m", "gradloom.verif.matrix.synthesis")
 
 
 @nox.session

@@ -14,8 +14,12 @@ import dataclasses
 
 from gradloom.systems.vocabulary import ConvShape, Prediction, Resources, Workload, ceil_div, step_macs
 
-__all__ = ["PLATFORMS", "TABLE_VI", "Core", "Platform", "gemm_cycles", "holds_a", "memory_bound", "needed_a", "peak_macs",
-           "resources", "step", "swa_copy_bytes"]
+__all__ = ["LOAD_BYTES", "PLATFORMS", "TABLE_VI", "Core", "Platform", "gemm_cycles", "holds_a", "memory_bound", "needed_a",
+           "peak_macs", "resources", "step", "swa_copy_bytes"]
+
+
+LOAD_BYTES = 8.0
+"""Bytes of A that come in a cycle, of a port of 64 bits."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,7 +113,7 @@ def peak_macs(core: Core, clock_hz: float) -> float:
     return core.macs * clock_hz
 
 
-def gemm_cycles(rows: int, inner: int, columns: int, core: Core, load_bytes: float = 8.0) -> float:
+def gemm_cycles(rows: int, inner: int, columns: int, core: Core, load_bytes: float = LOAD_BYTES) -> float:
     """Cycles of A (rows x inner) times B (inner x columns): A comes in, then every column of B passes all blocks of A.
 
     ``load_bytes``: bytes of A that come in a cycle. The equation is **ours**, of section III-B1's words.
@@ -117,7 +121,8 @@ def gemm_cycles(rows: int, inner: int, columns: int, core: Core, load_bytes: flo
     return rows * inner / load_bytes + ceil_div(rows, core.size) * ceil_div(inner, core.size) * columns
 
 
-def step(work: Workload, core: Core, platform: Platform, batch: int, clock_hz: float | None = None) -> Prediction:
+def step(work: Workload, core: Core, platform: Platform, batch: int, clock_hz: float | None = None,
+         load_bytes: float = LOAD_BYTES) -> Prediction:
     """The GEMMs of a training step: forward, weight gradient, error; of convolutions an image at a time (algorithm 1).
 
     Of the step this is the core's part alone: im2col, col2im, quantisation, pools and updates run on the processor, and take most
@@ -128,10 +133,10 @@ def step(work: Workload, core: Core, platform: Platform, batch: int, clock_hz: f
         inner = shape.inputs * shape.taps
         # A is W, then the errors, then W^T. Fully connected layers take the whole batch as one product, in all three.
         images, positions = (1, batch) if shape.dense else (batch, shape.positions)
-        cycles += gemm_cycles(shape.outputs, inner, images * positions, core)
-        cycles += images * gemm_cycles(shape.outputs, positions, inner, core)
+        cycles += gemm_cycles(shape.outputs, inner, images * positions, core, load_bytes)
+        cycles += images * gemm_cycles(shape.outputs, positions, inner, core, load_bytes)
         if place:
-            cycles += gemm_cycles(inner, shape.outputs, images * positions, core)
+            cycles += gemm_cycles(inner, shape.outputs, images * positions, core, load_bytes)
     clock = clock_hz or platform.clock_hz
     too_large = [shape.name for shape in work.layers if needed_a(shape) > core.macs * core.words]
     notes = ["GEMMs alone: the processor does the rest of the step, and takes most of its time"]

@@ -13,7 +13,7 @@ from gradloom.contracts.matrix_isa import Operand
 from gradloom.contracts.matrix_timing import gemm_cycles
 from gradloom.contracts.regmap import ErrorCode, offset
 from gradloom.host.matrix.commands import Transfer, barrier, end, gemm, load, store
-from gradloom.host.matrix.product import plan_product
+from gradloom.host.matrix.product import LATENCY, estimated_cycles, plan_product
 from gradloom.host.program.assembler import Instruction
 from gradloom.models.matrix.gemm import product
 from gradloom.sim.rtl_device import DramModel
@@ -69,6 +69,19 @@ def test_products_of_any_shape_take_the_cycles_that_are_stated(machine):
         stays = plan.config.stationary == "output"
         assert cycles == sum(gemm_cycles(plan.config, len(block.i), len(block.j), len(block.k),
                                          stay=stays and block.k.stop < plan.words[2]) for block in plan.blocks)
+
+
+def test_a_program_takes_what_is_estimated(machine):
+    """Within 5 %: what commands wait for is reckoned block by block, and memory and Sequencer have cycles of their own."""
+    matrix, device = machine
+    device.set_dram(DramModel(latency=LATENCY, write_latency=LATENCY))
+    try:
+        for m, k, n in ((64, 64, 64), (256, 144, 16), (16, 200, 100), (10, 256, 32)):
+            before = matrix.cycles
+            plan, _ = computed(machine, m, k, n)
+            assert abs(estimated_cycles(plan) / (matrix.cycles - before) - 1) < 0.05, (m, k, n)
+    finally:
+        device.set_dram(DramModel())
 
 
 def test_the_papers_equations(machine):

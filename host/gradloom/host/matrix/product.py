@@ -11,20 +11,28 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from gradloom.contracts.isa import Opcode, pairs
 from gradloom.contracts.matrix_config import SUM_BYTES, MatrixConfig
-from gradloom.contracts.matrix_isa import Operand
+from gradloom.contracts.matrix_isa import ENCODINGS, MatrixOpcode, Operand
 from gradloom.contracts.matrix_timing import gemm_cycles
 from gradloom.host.files import UserError
 from gradloom.host.matrix.commands import Transfer, end, gemm, load, store
 from gradloom.host.program.assembler import Instruction
 from gradloom.models.matrix.gemm import MOST_TERMS
 
-__all__ = ["Block", "Layout", "Product", "plan_product"]
+__all__ = ["LATENCY", "Block", "Layout", "Product", "estimated_cycles", "plan_product"]
 
 _LOADED, _USED, _SUMMED, _STORED = (1 << number for number in range(4))
 """Semaphores: Loader to matrix core and back, matrix core to Storer and back."""
 _MOST_BEATS = 0xFFFF
 """Of a run."""
+LATENCY = 40
+"""Of the memory, for estimates."""
+_START, _COMMAND = 60, 7
+"""Cycles until the first command is on its way, and from what a command waits for until it begins, *fitted* to RTL."""
+_WORDS = {Opcode.LOAD: pairs(ENCODINGS[Opcode.LOAD].words) * 2, Opcode.STORE: pairs(ENCODINGS[Opcode.STORE].words) * 2,
+          MatrixOpcode.GEMM: pairs(ENCODINGS[MatrixOpcode.GEMM].words) * 2}
+"""Of commands in a program."""
 _MOST_SLOTS = 64
 """As many blocks may be ahead, and a semaphore counts to 255."""
 
@@ -288,8 +296,51 @@ def _candidates(config: MatrixConfig, m: int, k: int, n: int, *, swapped: bool) 
                 yield dataclasses.replace(whole, i=i, j=j, terms=terms)
 
 
+def estimated_cycles(product: Product, latency: int = LATENCY) -> int:
+    """From start to end, *estimated*: what the commands wait for, block by block, beside a memory with a beat each way a cycle.
+
+    Parameters
+    ----------
+    latency : :class:`int`
+        Cycles from a read's address to its first beat, and from a write to its answer.
+    """
+    config = product.config
+    w, x, p = product._slots
+    ahead, behind = min(w.count, x.count), p.count
+    used: list[int] = []
+    stored: list[int] = []
+    issued = read = taken = multiplied = written = latency + _START
+    before: Block | None = None
+    for number, block in enumerate(product.blocks):
+        loads = []
+        if before is None or (before.i, before.k) != (block.i, block.k):
+            loads.append(product._w_bytes(block.i, block.k))
+        if before is None or (before.j, before.k) != (block.j, block.k):
+            loads.append(len(block.j) * len(block.k) * config.x_bytes)
+        first, last = block.k.start == 0, block.k.stop == product.words[2]
+        if number >= ahead:
+            issued = max(issued, used[number - ahead] + _COMMAND)
+        for size in loads:
+            read = max(read, issued + latency + _COMMAND) + size // config.beat_bytes
+        # The commands' own words come through the same port, in cycles that the loads leave if they leave some.
+        words = len(loads) * _WORDS[Opcode.LOAD] + _WORDS[MatrixOpcode.GEMM] + last * _WORDS[Opcode.STORE]
+        taken += (sum(loads) + 4 * words) // config.beat_bytes
+        read = max(read, taken)
+        free = stored[len(stored) - behind] if first and len(stored) >= behind else 0
+        begins = max(multiplied + 1, read + _COMMAND, free)
+        multiplied = begins + gemm_cycles(config, len(block.i), len(block.j), len(block.k),
+                                          stay=config.stationary == "output" and not last)
+        used.append(multiplied)
+        if last:
+            beats = len(block.i) * len(block.j) * product._sum_words * config.p_bytes // config.beat_bytes
+            written = max(written, multiplied + _COMMAND) + beats
+            stored.append(written + latency)
+        before = block
+    return written + latency + _COMMAND
+
+
 def _time(product: Product) -> int:
-    """A reckoning of cycles, to choose by: the longer one of multiplication and transfers."""
+    """A quick reckoning of cycles, to choose by: the longer one of multiplication and transfers; first load and last store."""
     config = product.config
     i, j, k = product.words
     blocks_i, blocks_j, blocks_k = _ceil_div(i, product.i), _ceil_div(j, product.j), _ceil_div(k, product.terms)
@@ -301,7 +352,11 @@ def _time(product: Product) -> int:
     whole = gemm_cycles(config, product.i, product.j, product.terms)
     stays = gemm_cycles(config, product.i, product.j, product.terms, stay=True)
     cycles = blocks_i * blocks_j * (whole + (blocks_k - 1) * stays)
-    return max(cycles, loads // config.beat_bytes, stores // config.beat_bytes)
+    program = 4 * (blocks_i * blocks_j * blocks_k * (2 * _WORDS[Opcode.LOAD] + _WORDS[MatrixOpcode.GEMM])
+                   + blocks_i * blocks_j * _WORDS[Opcode.STORE])
+    alone = (product.i * product.terms * config.w_bytes + product.j * product.terms * config.x_bytes
+             + product.i * product.j * product._sum_words * config.p_bytes)
+    return max(cycles, (loads + program) // config.beat_bytes, stores // config.beat_bytes) + alone // config.beat_bytes
 
 
 def plan_product(config: MatrixConfig, m: int, k: int, n: int) -> Product:
