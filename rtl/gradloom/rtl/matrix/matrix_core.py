@@ -103,13 +103,16 @@ class MatrixCore(wiring.Component):
         """Of the sums of the column that leaves the array."""
         self._control(m, cmd, walk, sums, issue, shift, place, through)
         if stays:
-            m.d.comb += [sums.leaving.valid.eq(shift), sums.leaving.first.eq(1), sums.leaving.last.eq(1), sums.leaving.p.eq(place)]
+            # Each is a sum over k as a whole.
+            m.d.comb += [*(sums.leaving[name].eq(shift) for name in ("valid", "first", "last")), sums.leaving.p.eq(place)]
         else:
             leaving = Line(m, Cat(walk.place.first, walk.place.last, walk.place.p), "leaving")[through]
             m.d.comb += [sums.leaving.valid.eq(step[through][0]), sums.leaving.first.eq(leaving[0]),
                          sums.leaving.last.eq(leaving[1]), sums.leaving.p.eq(leaving[2:])]
+        if config.lanes > 1:
+            m.d.comb += sums.leaving.merge.eq(cmd.merge)
         m.d.comb += [
-            sums.leaving.acc.eq(cmd.acc), sums.leaving.merge.eq(cmd.merge if config.lanes > 1 else 0),
+            sums.leaving.acc.eq(cmd.acc),
             self.macs.use.eq(issue), self.macs.last.eq(issue & walk.place.end), self.macs.tag.eq(cmd.tag),
         ]
         m.d.comb += [sums.en.eq(self.store.en), sums.addr.eq(self.store.addr), self.store.data.eq(sums.beat)]
