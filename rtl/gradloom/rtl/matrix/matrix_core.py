@@ -103,8 +103,7 @@ class MatrixCore(wiring.Component):
         """Of the sums of the column that leaves the array."""
         self._control(m, cmd, walk, sums, issue, shift, place, through)
         if stays:
-            # Each is a sum over k as a whole.
-            m.d.comb += [*(sums.leaving[name].eq(shift) for name in ("valid", "first", "last")), sums.leaving.p.eq(place)]
+            m.d.comb += [sums.leaving.valid.eq(shift), sums.leaving.last.eq(shift), sums.leaving.p.eq(place)]
         else:
             leaving = Line(m, Cat(walk.place.first, walk.place.last, walk.place.p), "leaving")[through]
             m.d.comb += [sums.leaving.valid.eq(step[through][0]), sums.leaving.first.eq(leaving[0]),

@@ -1,6 +1,6 @@
 """What leaves the array: sums over k, over lanes, and over commands; their memory."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -21,7 +21,8 @@ Leaving = data.StructLayout({"valid": 1, "first": 1, "last": 1, "acc": 1, "merge
 
 
 class Sums(wiring.Component):
-    """Sums over k in registers, then through the tree of lanes, where ``merge`` says so, to P, which holds ``p_depth`` words.
+    """Sums over k in registers (of a stationary operand), then through the tree of lanes, where ``merge`` says so, to P of
+    ``p_depth`` words.
 
     A word of P that one step of a command adds to must not be that of another of its steps: what is read has not been written by
     steps of fewer than :attr:`latency` cycles before.
@@ -65,7 +66,9 @@ class Sums(wiring.Component):
         totals = [Signal(signed(_BITS), name=f"total{lane}_{row}", reset_less=True) for lane, row in places]
         left = Signal(len(places))
         for n, (lane, row) in enumerate(places):
-            found = Mux(self.leaving.first, 0, totals[n]) + self.sums[lane][row][:self._sum_bits].as_signed()
+            # A stationary output leaves as a whole.
+            before = Mux(self.leaving.first, 0, totals[n]) if config.stationary == "operand" else Const(0, signed(_BITS))
+            found = before + self.sums[lane][row][:self._sum_bits].as_signed()
             m.d.comb += left[n].eq(_leaves(found))
             with m.If(self.leaving.valid):
                 m.d.sync += totals[n].eq(found)

@@ -40,6 +40,10 @@ _VGG16 = """\
 `... losses --network vgg16 --variants fp32,product --epochs 10 --lr 0.05 --weight-decay 0.00048828125 ...`, otherwise as above. The
 lease of the GPU ended before three of the four runs did, and their states were not brought back: what is left is the loss up to
 there, which says how far PINT8 is behind FP32 in one epoch, and no accuracy."""
+_QUARTER = """\
+`... losses --network vgg16-quarter --variants fp32,product --epochs 15 --lr 0.05 --weight-decay 0.00048828125 ...`: VGG16 with a
+quarter of the channels of every layer but the last, which a processor core trains in half an hour; otherwise as above. Trained on a
+CPU, one run at a time. Test images were looked at once, after the last epoch."""
 _LOSES = """\
 `python -m gradloom.verif.experiments.losses --data FOLDER --variants VARIANT --seed SEED --epochs 22 --batch 256 --device cuda
 --sums float32 --out FOLDER`: ResNet20 on all 50,000 training images with random crops and flips, 22 epochs, batch 256, rate 0.1
@@ -59,6 +63,7 @@ with them ([error feedback](decisions/0002-exact-integers.md)): a weight of 16 b
 SECTIONS = {
     "losses-resnet20-30": ("PINT8 beside FP32, ResNet20 on all of CIFAR-10", _BESIDE),
     "losses-vgg16-10": ("PINT8 beside FP32, VGG16 on all of CIFAR-10", _VGG16),
+    "losses-vgg16-quarter-15": ("PINT8 beside FP32, VGG16 with a quarter of its channels on all of CIFAR-10", _QUARTER),
     "losses-resnet20-22": ("What PINT8 lost", _LOSES),
 }
 """Title and text by the experiment's name, in their order."""

@@ -22,9 +22,7 @@ __all__ = ["KEPT", "MACHINES", "main", "table"]
 KEPT = DOCS / "results" / "synthesis-matrix.json"
 MACHINES = {
     "fox-8": "Pynq-Z1, table IV, placed: 14.1 k LUT, 17.4 k FF, 81 DSP, 77 block RAMs (half as many with 13.9 k LUT)",
-    "fox-16": "ZCU111, table III, placed: 32.3 k LUT, 20.7 k FF, 269 DSP, 149 block RAMs",
     "darkfpga-8x4": "",
-    "darkfpga-16x16": "",
     "barista-8x8x32": "",
 }
 """And what the paper has of the same size."""
