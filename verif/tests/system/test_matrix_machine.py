@@ -201,13 +201,6 @@ def test_a_sum_that_leaves_32_bits_stops_the_machine_and_the_next_start_works(ma
     assert error_code(matrix, [*program, end()]) == ErrorCode.NONE
 
 
-@pytest.mark.parametrize("name", MACHINES)
-def test_whatever_registers_and_memories_wake_up_with(name):
-    with opened(load_machine(name), power_up=7) as found:
-        for seed in range(3):
-            compare(*found, random_program(found[0].config, seed), seed)
-
-
 def test_a_program_of_another_machine_is_refused(machine):
     matrix, _ = machine
     other = dataclasses.replace(matrix.config, w_depth=2 * matrix.config.w_depth)
