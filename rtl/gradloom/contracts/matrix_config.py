@@ -123,9 +123,6 @@ class MatrixConfig:
                  f"rows must be 1 where there are several lanes, not {self.rows}: all lanes take the same weights")
         _require(self.lanes == 1 or self.stationary == "operand",
                  f"lanes must be 1 where the output is stationary, not {self.lanes}: take stationary = 'operand'")
-        _require(self.x_bytes >= self.beat_bytes,
-                 f"beat_bytes must be at most lanes * columns ({self.x_bytes}), not {self.beat_bytes}: a word of the second "
-                 "operand takes whole beats")
         _require(self.p_bytes >= self.beat_bytes,
                  f"beat_bytes must be at most {SUM_BYTES} * lanes * rows ({self.p_bytes}), not {self.beat_bytes}: a word of sums "
                  "takes whole beats")
@@ -181,15 +178,17 @@ def _darkfpga(batch: int, image: int) -> MatrixConfig:
 
 
 def _fox(size: int) -> MatrixConfig:
-    """Half a block RAM of 36 Kbit for each unit's part of A (table III)."""
-    return MatrixConfig(name=f"fox-{size}", lanes=1, rows=size, columns=size, stationary="operand", beat_bytes=min(_MAX_BEAT, size),
-                        w_depth=2048, x_depth=512, p_depth=512)
+    """Half a block RAM of 36 Kbit for each unit's part of A (table III). The port is twice as wide as a word of B, as results leave
+    with four bytes each."""
+    beat = min(_MAX_BEAT, 2 * size)
+    return MatrixConfig(name=f"fox-{size}", lanes=1, rows=size, columns=size, stationary="operand", beat_bytes=beat, w_depth=2048,
+                        x_depth=512, p_depth=512)
 
 
 def _barista(rows: int, columns: int, depth: int) -> MatrixConfig:
     """Two tiles of each operand and of the output, so that one is filled while the other is used (section III-B)."""
     return MatrixConfig(name=f"barista-{rows}x{columns}x{depth}", lanes=1, rows=rows, columns=columns, stationary="output",
-                        beat_bytes=min(_MAX_BEAT, rows, columns), w_depth=2 * depth, x_depth=2 * depth, p_depth=2 * columns)
+                        beat_bytes=min(_MAX_BEAT, 4 * rows, 2 * columns), w_depth=2 * depth, x_depth=2 * depth, p_depth=2 * columns)
 
 
 _FAMILIES = (

@@ -7,6 +7,9 @@ by block, as Barista's does (section III-B), so that a transfer is one run.
 """
 
 import dataclasses
+import functools
+import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +18,7 @@ from gradloom.contracts.isa import Opcode, pairs
 from gradloom.contracts.matrix_config import SUM_BYTES, MatrixConfig
 from gradloom.contracts.matrix_isa import ENCODINGS, MatrixOpcode, Operand
 from gradloom.contracts.matrix_timing import gemm_cycles
+from gradloom.contracts.pipeline import SEQUENCER_HANDOUT
 from gradloom.host.files import UserError
 from gradloom.host.matrix.commands import Transfer, end, gemm, load, store
 from gradloom.host.program.assembler import Instruction
@@ -33,6 +37,8 @@ _START, _COMMAND = 60, 7
 _WORDS = {Opcode.LOAD: pairs(ENCODINGS[Opcode.LOAD].words) * 2, Opcode.STORE: pairs(ENCODINGS[Opcode.STORE].words) * 2,
           MatrixOpcode.GEMM: pairs(ENCODINGS[MatrixOpcode.GEMM].words) * 2}
 """Of commands in a program."""
+_TRIED, _FEW = 12, 400
+"""Plans that are reckoned block by block, and blocks of each at most."""
 _MOST_SLOTS = 64
 """As many blocks may be ahead, and a semaphore counts to 255."""
 
@@ -107,8 +113,11 @@ class Product:
     @property
     def blocks(self) -> list[Block]:
         """In the order in which they are multiplied; all of one result behind each other."""
+        return list(self._each_block())
+
+    def _each_block(self) -> Iterator[Block]:
         all_i, all_j, all_k = self.words
-        return [Block(i, j, k) for i in _parts(all_i, self.i) for j in _parts(all_j, self.j) for k in _parts(all_k, self.terms)]
+        return (Block(i, j, k) for i in _parts(all_i, self.i) for j in _parts(all_j, self.j) for k in _parts(all_k, self.terms))
 
     @property
     def steps(self) -> int:
@@ -126,28 +135,30 @@ class Product:
         """Of W, X and P: where blocks lie on the chip."""
         config = self.config
         return (_Slots.of(config.w_depth, self.i * self.terms, max(1, config.beat_bytes // config.w_bytes)),
-                _Slots.of(config.x_depth, self.j * self.terms), _Slots.of(config.p_depth, self.i * self.j * self._sum_words))
+                _Slots.of(config.x_depth, self.j * self.terms, max(1, config.beat_bytes // config.x_bytes)),
+                _Slots.of(config.p_depth, self.i * self.j * self._sum_words))
 
     # Memory
 
     def layout(self, base: int = 0) -> Layout:
         """Operands, sums, and the program behind them."""
         i, j, k = self.words
-        x = base + sum(self._w_bytes(rows, terms) for rows in _parts(i, self.i) for terms in _parts(k, self.terms))
-        p = x + j * k * self.config.x_bytes
+        config = self.config
+        x = base + sum(self._bytes(rows, terms, config.w_bytes) for rows in _parts(i, self.i) for terms in _parts(k, self.terms))
+        p = x + sum(self._bytes(columns, terms, config.x_bytes) for columns in _parts(j, self.j) for terms in _parts(k, self.terms))
         return Layout(base, x, p, _ceil_div(p + i * j * self._sum_words * self.config.p_bytes, 64) * 64)
 
-    def _w_bytes(self, i: range, k: range) -> int:
-        """Of a block of W, which has whole beats."""
-        config = self.config
-        return _ceil_div(len(i) * len(k) * config.w_bytes, config.beat_bytes) * config.beat_bytes
+    def _bytes(self, words: range, terms: range, size: int) -> int:
+        """Of a block of an operand, with words of so many bytes; it has whole beats."""
+        beat = self.config.beat_bytes
+        return _ceil_div(len(words) * len(terms) * size, beat) * beat
 
     def pack_w(self, a: np.ndarray) -> bytes:
         """The first matrix (M, K), int8, as words [rows][terms], block by block."""
         rows, _, terms = self.sizes
         all_i, _, all_k = self.words
         words = _padded(a, all_i * rows, all_k * terms).reshape(all_i, rows, all_k, terms).transpose(0, 2, 1, 3)
-        return b"".join(words[i.start:i.stop, k.start:k.stop].tobytes().ljust(self._w_bytes(i, k), b"\0")
+        return b"".join(words[i.start:i.stop, k.start:k.stop].tobytes().ljust(self._bytes(i, k, self.config.w_bytes), b"\0")
                         for i in _parts(all_i, self.i) for k in _parts(all_k, self.terms))
 
     def pack_x(self, b: np.ndarray) -> bytes:
@@ -155,7 +166,7 @@ class Product:
         _, columns, terms = self.sizes
         _, all_j, all_k = self.words
         words = _padded(b, all_k * terms, all_j * columns).reshape(all_k, terms, all_j, columns).transpose(2, 0, 1, 3)
-        return b"".join(words[j.start:j.stop, k.start:k.stop].tobytes()
+        return b"".join(words[j.start:j.stop, k.start:k.stop].tobytes().ljust(self._bytes(j, k, self.config.x_bytes), b"\0")
                         for j in _parts(all_j, self.j) for k in _parts(all_k, self.terms))
 
     def unpack(self, data: bytes) -> np.ndarray:
@@ -186,18 +197,18 @@ class Product:
     def _commands(self, layout: Layout) -> Iterator[Instruction]:
         config = self.config
         w, x, p = self._slots
-        w_address = dict(self._addresses(layout.w))
+        w_address = dict(self._addresses(layout.w, self.words[0], self.i, config.w_bytes))
+        x_address = dict(self._addresses(layout.x, self.words[1], self.j, config.x_bytes))
         p_address = layout.p
         before: Block | None = None
         for number, block in enumerate(self.blocks):
             loads = []
             if before is None or (before.i, before.k) != (block.i, block.k):
-                address = w_address[block.i.start, block.k.start]
-                loads.append((Operand.W, address, self._w_bytes(block.i, block.k), w.take() * config.w_bytes))
+                loads.append((Operand.W, w_address[block.i.start, block.k.start], self._bytes(block.i, block.k, config.w_bytes),
+                              w.take() * config.w_bytes))
             if before is None or (before.j, before.k) != (block.j, block.k):
-                place = block.j.start * self.words[2] + len(block.j) * block.k.start
-                size = len(block.j) * len(block.k) * config.x_bytes
-                loads.append((Operand.X, layout.x + place * config.x_bytes, size, x.take() * config.x_bytes))
+                loads.append((Operand.X, x_address[block.j.start, block.k.start], self._bytes(block.j, block.k, config.x_bytes),
+                              x.take() * config.x_bytes))
             for place, (operand, address, size, at) in enumerate(loads):
                 yield load(operand, Transfer(address, size // config.beat_bytes), at // config.beat_bytes,
                            wait=_USED if place == 0 and number >= min(w.count, x.count) else 0,
@@ -213,12 +224,12 @@ class Product:
                 p_address += beats * config.beat_bytes
             before = block
 
-    def _addresses(self, base: int) -> Iterator[tuple[tuple[int, int], int]]:
-        """Of the blocks of W in DRAM, by their first words of rows and terms."""
-        for i in _parts(self.words[0], self.i):
+    def _addresses(self, base: int, count: int, most: int, size: int) -> Iterator[tuple[tuple[int, int], int]]:
+        """Of the blocks of an operand in DRAM, by their first words of rows or columns and of terms."""
+        for words in _parts(count, most):
             for k in _parts(self.words[2], self.terms):
-                yield (i.start, k.start), base
-                base += self._w_bytes(i, k)
+                yield (words.start, k.start), base
+                base += self._bytes(words, k, size)
 
     def _gemm(self, block: Block, w: int, x: int, p: int, first: bool, last: bool, *, wait: int, signal: int) -> Instruction:
         k = len(block.k)
@@ -296,37 +307,43 @@ def _candidates(config: MatrixConfig, m: int, k: int, n: int, *, swapped: bool) 
                 yield dataclasses.replace(whole, i=i, j=j, terms=terms)
 
 
-def estimated_cycles(product: Product, latency: int = LATENCY) -> int:
+def estimated_cycles(product: Product, latency: int = LATENCY, *, first: int | None = None) -> int:
     """From start to end, *estimated*: what the commands wait for, block by block, beside a memory with a beat each way a cycle.
 
     Parameters
     ----------
     latency : :class:`int`
         Cycles from a read's address to its first beat, and from a write to its answer.
+    first : :class:`int`, optional
+        Of the first blocks alone.
     """
     config = product.config
     w, x, p = product._slots
     ahead, behind = min(w.count, x.count), p.count
     used: list[int] = []
     stored: list[int] = []
-    issued = read = taken = multiplied = written = latency + _START
+    issued = handed = read = taken = multiplied = written = latency + _START
     before: Block | None = None
-    for number, block in enumerate(product.blocks):
+    for number, block in enumerate(itertools.islice(product._each_block(), first)):
         loads = []
         if before is None or (before.i, before.k) != (block.i, block.k):
-            loads.append(product._w_bytes(block.i, block.k))
+            loads.append((product._bytes(block.i, block.k, config.w_bytes), config.w_bytes))
         if before is None or (before.j, before.k) != (block.j, block.k):
-            loads.append(len(block.j) * len(block.k) * config.x_bytes)
-        first, last = block.k.start == 0, block.k.stop == product.words[2]
+            loads.append((product._bytes(block.j, block.k, config.x_bytes), config.x_bytes))
+        begun, last = block.k.start == 0, block.k.stop == product.words[2]
+        # The Sequencer hands out a pair of words a cycle, and takes some for each command.
+        words = len(loads) * _WORDS[Opcode.LOAD] + _WORDS[MatrixOpcode.GEMM] + last * _WORDS[Opcode.STORE]
+        handed += words // 2 + (len(loads) + 1 + last) * (SEQUENCER_HANDOUT + 1)
+        issued = max(issued, handed)
         if number >= ahead:
             issued = max(issued, used[number - ahead] + _COMMAND)
-        for size in loads:
-            read = max(read, issued + latency + _COMMAND) + size // config.beat_bytes
+        for size, word in loads:
+            # A beat of several words takes a cycle for each.
+            read = max(read, issued + latency + _COMMAND) + size // min(config.beat_bytes, word)
         # The commands' own words come through the same port, in cycles that the loads leave if they leave some.
-        words = len(loads) * _WORDS[Opcode.LOAD] + _WORDS[MatrixOpcode.GEMM] + last * _WORDS[Opcode.STORE]
-        taken += (sum(loads) + 4 * words) // config.beat_bytes
+        taken += sum(size // min(config.beat_bytes, word) for size, word in loads) + 4 * words // config.beat_bytes
         read = max(read, taken)
-        free = stored[len(stored) - behind] if first and len(stored) >= behind else 0
+        free = stored[len(stored) - behind] if begun and len(stored) >= behind else 0
         begins = max(multiplied + 1, read + _COMMAND, free)
         multiplied = begins + gemm_cycles(config, len(block.i), len(block.j), len(block.k),
                                           stay=config.stationary == "output" and not last)
@@ -347,7 +364,8 @@ def _time(product: Product) -> int:
     # With all terms in a block the weights stay for all columns, and with all columns in one, too, those stay for all rows.
     w_loads = 1 if blocks_k == 1 else blocks_j
     x_loads = 1 if blocks_j * blocks_k == 1 else blocks_i
-    loads = i * k * config.w_bytes * w_loads + j * k * config.x_bytes * x_loads
+    wide, tall = min(config.beat_bytes, config.w_bytes), min(config.beat_bytes, config.x_bytes)
+    loads = i * k * config.w_bytes * w_loads // wide + j * k * config.x_bytes * x_loads // tall
     stores = i * j * product._sum_words * config.p_bytes
     whole = gemm_cycles(config, product.i, product.j, product.terms)
     stays = gemm_cycles(config, product.i, product.j, product.terms, stay=True)
@@ -356,11 +374,11 @@ def _time(product: Product) -> int:
                    + blocks_i * blocks_j * _WORDS[Opcode.STORE])
     alone = (product.i * product.terms * config.w_bytes + product.j * product.terms * config.x_bytes
              + product.i * product.j * product._sum_words * config.p_bytes)
-    return max(cycles, (loads + program) // config.beat_bytes, stores // config.beat_bytes) + alone // config.beat_bytes
+    return max(cycles, loads + program // config.beat_bytes, stores // config.beat_bytes) + alone // config.beat_bytes
 
 
 def plan_product(config: MatrixConfig, m: int, k: int, n: int) -> Product:
-    """The program's shape of (M, K) x (K, N), of the two ways the one that is reckoned to be faster.
+    """The program's shape of (M, K) x (K, N): of the two ways, and of blocks of all kinds, what is reckoned to be fastest.
 
     Raises
     ------
@@ -372,4 +390,19 @@ def plan_product(config: MatrixConfig, m: int, k: int, n: int) -> Product:
             raise UserError(f"a product needs at least one row, column and term: {name} is {value}")
     if k > MOST_TERMS:
         raise UserError(f"sums of {k:,} terms do not fit in 32 bits: at most {MOST_TERMS:,} do")
-    return min((*_candidates(config, m, k, n, swapped=False), *_candidates(config, n, k, m, swapped=True)), key=_time)
+    return _planned(config, m, k, n)
+
+
+@functools.cache
+def _planned(config: MatrixConfig, m: int, k: int, n: int) -> Product:
+    found = sorted((*_candidates(config, m, k, n, swapped=False), *_candidates(config, n, k, m, swapped=True)), key=_time)[:_TRIED]
+
+    def whole(product: Product) -> float:
+        """Cycles, of many blocks as their first ones say."""
+        sizes = product.i, product.j, product.terms
+        of_each = [_ceil_div(words, size) for words, size in zip(product.words, sizes, strict=True)]
+        # Several results, each whole.
+        first = _ceil_div(max(_FEW, 4 * of_each[2]), of_each[2]) * of_each[2]
+        return estimated_cycles(product, first=first) * max(1.0, math.prod(of_each) / first)
+
+    return min(found, key=whole)
