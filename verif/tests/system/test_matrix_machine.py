@@ -2,16 +2,18 @@
 and the stated constants say; what is no command of theirs is refused, and the next start works."""
 
 import dataclasses
+import math
 import random
 
 import numpy as np
 import pytest
 
+from gradloom.contracts.engines import Unit
 from gradloom.contracts.isa import Opcode
 from gradloom.contracts.matrix_config import load_machine
 from gradloom.contracts.matrix_isa import Operand
 from gradloom.contracts.matrix_timing import gemm_cycles
-from gradloom.contracts.regmap import ErrorCode, offset
+from gradloom.contracts.regmap import PERF_MAC_USE, ErrorCode, offset, perf_index
 from gradloom.host.matrix.commands import Transfer, barrier, end, gemm, load, store
 from gradloom.host.matrix.product import LATENCY, estimated_cycles, plan_product
 from gradloom.host.program.assembler import Instruction
@@ -69,6 +71,25 @@ def test_products_of_any_shape_take_the_cycles_that_are_stated(machine):
         stays = plan.config.stationary == "output"
         assert cycles == sum(gemm_cycles(plan.config, len(block.i), len(block.j), len(block.k),
                                          stay=stays and block.k.stop < plan.words[2]) for block in plan.blocks)
+
+
+def test_counters_have_each_command_by_its_tag(machine):
+    matrix, device = machine
+    sizes = {3: (2, 3, 4), 7: (1, 2, 9), 8: (1, 1, 1)}
+    program = [gemm(ni=ni, nj=nj, nk=nk, pj=16, pi=48, pc=1, tag=tag) for tag, (ni, nj, nk) in sizes.items()]
+
+    def counts():
+        found = [device.csr_read(offset("MAC_USE_LOW"))]
+        for table in (PERF_MAC_USE, Unit.CCORE):
+            for tag in sizes:
+                device.csr_write(offset("PERF_INDEX"), perf_index(table, tag))
+                found.append(device.csr_read(offset("PERF_LOW")))
+        return np.array(found)
+
+    before = counts()
+    assert error_code(matrix, [*program, end()]) == ErrorCode.NONE
+    steps = [math.prod(size) for size in sizes.values()]
+    assert list(counts() - before) == [sum(steps), *steps, *(gemm_cycles(matrix.config, *size) for size in sizes.values())]
 
 
 def test_a_program_takes_what_is_estimated(machine):

@@ -45,7 +45,8 @@ class MatrixCore(wiring.Component):
     -------
     port : ``In(CommandPort())``
     load : ``In(LoadBus(config))``, load_ready : ``Out(1)``
-        Beats for W, X and E; ``bank`` 1: a byte for each word (:class:`~gradloom.rtl.matrix.operand_store.OperandStore`).
+        Beats for W, X and E, as the Loader refuses every other memory; ``bank`` 1: a byte for each word
+        (:class:`~gradloom.rtl.matrix.operand_store.OperandStore`).
     store : ``In(StoreBus(config))``
         Beats of P.
     macs : ``Out(MacUse())``
@@ -129,7 +130,6 @@ class MatrixCore(wiring.Component):
         x = OperandStore(columns=config.columns, places=config.lanes, depth=config.x_depth, **common)
         e = OperandStore(columns=config.columns, places=config.lanes, depth=config.x_depth, **common) if config.lanes > 1 else None
         stores = {Operand.W: w, Operand.X: x} | ({Operand.E: e} if e is not None else {})
-        m.d.comb += self.load_ready.eq(1)
         for operand, store in stores.items():
             m.submodules[f"{operand.name.lower()}_store"] = store
             chosen = self.load.dest == operand
@@ -153,7 +153,7 @@ class MatrixCore(wiring.Component):
                  through: int) -> None:
         """From ``start`` to ``done``."""
         config = self.config
-        left = Signal(range(through + sums.latency + config.columns))
+        left = Signal(range(max(through + sums.latency - 1, config.columns)))
         """Cycles until what is waited for."""
         overflow, ended = Signal(), Signal()
         m.d.comb += walk.step.eq(issue)
