@@ -98,7 +98,7 @@ network, initial weights (int8-shift: uniform over its range), images, order and
 L1-FRN and TLU; "FP32, batch norm" has batch normalisation and ReLU in their place. An empty cell
 is a run that has not been made yet.
 
-**The first two sections, and that of digits-cnn, are today's arithmetic. PINT8 in all others is that until 2026-11-27**: weights
+**The first three sections, and that of digits-cnn, are today's arithmetic. PINT8 in all others is that until 2026-11-27**: weights
 rounded stochastically, and a mean in the normalisation's backward pass that was floored
 ([error feedback](decisions/0002-exact-integers.md) has both replaced).
 """

@@ -51,8 +51,8 @@ def test_the_page_shows_what_was_run_and_says_what_was_not(tmp_path):
     text = page.render(tmp_path, tmp_path)
     assert "| FP32 | 91.90 | 0.71 | 91.40 | 92.40 |" in text and "int8-shift: lr 0.5" in text
     assert "Not run yet: int8-shift. 100 training" in text
-    assert ("losses-resnet20-30, losses-vgg16-10, losses-resnet20-22, resnet20-long, resnet20-recipe, vgg16-recipe, vgg16, "
-            "vgg16-quarter, digits, logistic, mnist, radio, ablations.\n") in text
+    assert ("losses-resnet20-30, losses-vgg16-10, losses-vgg16-quarter-15, losses-resnet20-22, resnet20-long, "
+            "resnet20-recipe, vgg16-recipe, vgg16, vgg16-quarter, digits, logistic, mnist, radio, ablations.\n") in text
     assert "ETA's recipe" in text
     ElementTree.fromstring((tmp_path / "accuracy-resnet20.svg").read_text())
 
