@@ -158,16 +158,19 @@ class Product:
         rows, _, terms = self.sizes
         all_i, _, all_k = self.words
         words = _padded(a, all_i * rows, all_k * terms).reshape(all_i, rows, all_k, terms).transpose(0, 2, 1, 3)
-        return b"".join(words[i.start:i.stop, k.start:k.stop].tobytes().ljust(self._bytes(i, k, self.config.w_bytes), b"\0")
-                        for i in _parts(all_i, self.i) for k in _parts(all_k, self.terms))
+        return self._packed(words, self.i, self.config.w_bytes)
 
     def pack_x(self, b: np.ndarray) -> bytes:
         """The second matrix (K, N), int8, as words [terms][columns], block by block."""
         _, columns, terms = self.sizes
         _, all_j, all_k = self.words
         words = _padded(b, all_k * terms, all_j * columns).reshape(all_k, terms, all_j, columns).transpose(2, 0, 1, 3)
-        return b"".join(words[j.start:j.stop, k.start:k.stop].tobytes().ljust(self._bytes(j, k, self.config.x_bytes), b"\0")
-                        for j in _parts(all_j, self.j) for k in _parts(all_k, self.terms))
+        return self._packed(words, self.j, self.config.x_bytes)
+
+    def _packed(self, words: np.ndarray, most: int, size: int) -> bytes:
+        """Words [row or column][term] of so many bytes, block by block."""
+        return b"".join(words[part.start:part.stop, k.start:k.stop].tobytes().ljust(self._bytes(part, k, size), b"\0")
+                        for part in _parts(len(words), most) for k in _parts(self.words[2], self.terms))
 
     def unpack(self, data: bytes) -> np.ndarray:
         """Sums (M, N), int32, of what the program has stored."""
