@@ -16,9 +16,8 @@ from gradloom.host.runs.reporting import Console, Listener, Progress, Reporter
 from gradloom.models.network import Network
 from gradloom.models.network import load_network as load
 
-__all__ = ["Arrays", "Data", "Source", "Watcher", "images_of", "load_config", "load_machine",
-           "load_network", "name_of", "path_of",
-           "reporter_of"]
+__all__ = ["Arrays", "Data", "Source", "Watcher", "images_of", "load_config", "load_machine", "load_network",
+           "name_of", "path_of", "reporter_of"]
 
 Arrays = tuple[Any, Any] | tuple[Any, Any, Any, Any]
 """Images (N, C, Y, X) or (N, Y, X) and class numbers (N,), perhaps the same two for testing; whatever numpy takes."""

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradloom.contracts.config import load_config
-from gradloom.contracts.matrix_config import MatrixConfig, load_machine
 from gradloom.host.bench.bench_measure import estimate
 from gradloom.host.bench.bench_record import figures
 from gradloom.host.cost_model.cost import DramCost
 from gradloom.host.files import write_json
 from gradloom.host.matrix.product import estimated_cycles, plan_product
+from gradloom.host.offload.matrix_device import load_matrix_config
 from gradloom.host.schedule import compile_network
 from gradloom.models.network import load_network
 from gradloom.systems import barista, darkfpga, eftrain, fox
@@ -38,8 +38,7 @@ BYTES_PER_CYCLE, LATENCY = 149.5, 40
 
 def matrix_use(work: Workload, batch: int, machine: str) -> float:
     """Share of the MACs' cycles that are useful in the products of a step, the whole batch in each, as offload computes them."""
-    config = load_machine(machine)
-    assert isinstance(config, MatrixConfig)
+    config = load_matrix_config(machine)
     cycles = 0
     for place, shape in enumerate(work.layers):
         rows, inner, outputs = batch * shape.positions, shape.inputs * shape.taps, shape.outputs

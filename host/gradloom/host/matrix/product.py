@@ -19,6 +19,7 @@ from gradloom.contracts.matrix_config import SUM_BYTES, MatrixConfig
 from gradloom.contracts.matrix_isa import ENCODINGS, MatrixOpcode, Operand
 from gradloom.contracts.matrix_timing import gemm_cycles
 from gradloom.contracts.pipeline import SEQUENCER_HANDOUT
+from gradloom.host.dram.layout import ceil_div
 from gradloom.host.files import UserError
 from gradloom.host.matrix.commands import Transfer, end, gemm, load, store
 from gradloom.host.program.assembler import Instruction
@@ -41,10 +42,6 @@ _TRIED, _FEW = 12, 400
 """Plans that are reckoned block by block, and blocks of each at most."""
 _MOST_SLOTS = 64
 """As many blocks may be ahead, and a semaphore counts to 255."""
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +105,7 @@ class Product:
     def words(self) -> tuple[int, int, int]:
         """I, J, K."""
         rows, columns, terms = self.sizes
-        return _ceil_div(self.m, rows), _ceil_div(self.n, columns), _ceil_div(self.k, terms)
+        return ceil_div(self.m, rows), ceil_div(self.n, columns), ceil_div(self.k, terms)
 
     @property
     def blocks(self) -> list[Block]:
@@ -146,12 +143,12 @@ class Product:
         config = self.config
         x = base + sum(self._bytes(rows, terms, config.w_bytes) for rows in _parts(i, self.i) for terms in _parts(k, self.terms))
         p = x + sum(self._bytes(columns, terms, config.x_bytes) for columns in _parts(j, self.j) for terms in _parts(k, self.terms))
-        return Layout(base, x, p, _ceil_div(p + i * j * self._sum_words * self.config.p_bytes, 64) * 64)
+        return Layout(base, x, p, ceil_div(p + i * j * self._sum_words * self.config.p_bytes, 64) * 64)
 
     def _bytes(self, words: range, terms: range, size: int) -> int:
         """Of a block of an operand, with words of so many bytes; it has whole beats."""
         beat = self.config.beat_bytes
-        return _ceil_div(len(words) * len(terms) * size, beat) * beat
+        return ceil_div(len(words) * len(terms) * size, beat) * beat
 
     def pack_w(self, a: np.ndarray) -> bytes:
         """The first matrix (M, K), int8, as words [rows][terms], block by block."""
@@ -262,7 +259,7 @@ class _Slots:
     @classmethod
     def of(cls, depth: int, block: int, align: int = 1) -> "_Slots":
         """Of blocks of so many words, which begin at multiples of ``align``."""
-        size = _ceil_div(block, align) * align
+        size = ceil_div(block, align) * align
         return cls(size, min(depth // size, _MOST_SLOTS))
 
     def take(self) -> int:
@@ -290,15 +287,15 @@ def _halves(most: int) -> list[int]:
     """``most``, and half of it again and again, down to 1."""
     found = [most]
     while found[-1] > 1:
-        found.append(_ceil_div(found[-1], 2))
+        found.append(ceil_div(found[-1], 2))
     return found
 
 
 def _candidates(config: MatrixConfig, m: int, k: int, n: int, *, swapped: bool) -> Iterator[Product]:
-    """Products by blocks of which every memory holds two."""
+    """Products by blocks of which every memory holds two; of one word where it has a single one."""
     whole = Product(config, m, k, n, swapped, 1, 1, 1)
     all_i, all_j, all_k = whole.words
-    w, x, p = config.w_depth // 2, config.x_depth // 2, config.p_depth // 2
+    w, x, p = (max(1, depth // 2) for depth in (config.w_depth, config.x_depth, config.p_depth))
     for terms in _halves(min(all_k, w, x, _MOST_BEATS * config.beat_bytes // max(config.w_bytes, config.x_bytes))):
         if config.stationary == "output":
             yield dataclasses.replace(whole, terms=terms)
@@ -363,7 +360,7 @@ def _time(product: Product) -> int:
     """A quick reckoning of cycles, to choose by: the longer one of multiplication and transfers; first load and last store."""
     config = product.config
     i, j, k = product.words
-    blocks_i, blocks_j, blocks_k = _ceil_div(i, product.i), _ceil_div(j, product.j), _ceil_div(k, product.terms)
+    blocks_i, blocks_j, blocks_k = ceil_div(i, product.i), ceil_div(j, product.j), ceil_div(k, product.terms)
     # With all terms in a block the weights stay for all columns, and with all columns in one, too, those stay for all rows.
     w_loads = 1 if blocks_k == 1 else blocks_j
     x_loads = 1 if blocks_j * blocks_k == 1 else blocks_i
@@ -386,7 +383,7 @@ def plan_product(config: MatrixConfig, m: int, k: int, n: int) -> Product:
     Raises
     ------
     :exc:`~gradloom.host.files.UserError`
-        If a size is not positive, or 32 bits may not hold the sums.
+        If a size is not positive, 32 bits may not hold the sums, or the memories hold no block.
     """
     for name, value in (("M", m), ("K", k), ("N", n)):
         if value < 1:
@@ -398,14 +395,20 @@ def plan_product(config: MatrixConfig, m: int, k: int, n: int) -> Product:
 
 @functools.cache
 def _planned(config: MatrixConfig, m: int, k: int, n: int) -> Product:
-    found = sorted((*_candidates(config, m, k, n, swapped=False), *_candidates(config, n, k, m, swapped=True)), key=_time)[:_TRIED]
+    both = (*_candidates(config, m, k, n, swapped=False), *_candidates(config, n, k, m, swapped=True))
+    # A slot has whole beats, and of a stationary output as many words as the array has columns.
+    fitting = [product for product in both if all(slots.count for slots in product._slots)]
+    if not fitting:
+        raise UserError(f"no block of a product fits {config.name}: w_depth, x_depth or p_depth ({config.w_depth}, "
+                        f"{config.x_depth}, {config.p_depth}) is too small: raise it")
+    found = sorted(fitting, key=_time)[:_TRIED]
 
     def whole(product: Product) -> float:
         """Cycles, of many blocks as their first ones say."""
         sizes = product.i, product.j, product.terms
-        of_each = [_ceil_div(words, size) for words, size in zip(product.words, sizes, strict=True)]
+        of_each = [ceil_div(words, size) for words, size in zip(product.words, sizes, strict=True)]
         # Several results, each whole.
-        first = _ceil_div(max(_FEW, 4 * of_each[2]), of_each[2]) * of_each[2]
+        first = ceil_div(max(_FEW, 4 * of_each[2]), of_each[2]) * of_each[2]
         return estimated_cycles(product, first=first) * max(1.0, math.prod(of_each) / first)
 
     return min(found, key=whole)

@@ -13,7 +13,8 @@ from gradloom.host.matrix.machine import MatrixMachine
 from gradloom.host.matrix.product import plan_product
 from gradloom.models.matrix.gemm import product
 
-__all__ = ["DEFAULT_CONFIG", "DEVICES", "MachineProducts", "MatrixDevice", "RtlDevice", "TwinDevice", "open_matrix_device"]
+__all__ = ["DEFAULT_CONFIG", "DEVICES", "MachineProducts", "MatrixDevice", "RtlDevice", "TwinDevice", "load_matrix_config",
+           "open_matrix_device"]
 
 DEVICES = ("twin", "rtl")
 DEFAULT_CONFIG = "fox-8"
@@ -128,7 +129,7 @@ class RtlDevice(MachineProducts):
 
         if isinstance(config, str):
             try:
-                config = _matrix_config(config)
+                config = load_matrix_config(config)
             except ConfigError as error:
                 raise UserError(str(error)) from None
         try:
@@ -138,7 +139,14 @@ class RtlDevice(MachineProducts):
         super().__init__(config, device, _RTL_BYTES)
 
 
-def _matrix_config(name: str) -> MatrixConfig:
+def load_matrix_config(name: str) -> MatrixConfig:
+    """A matrix machine by name or file.
+
+    Raises
+    ------
+    :exc:`~gradloom.contracts.config.ConfigError`
+        If there is none of that name, it breaks a rule, or it is a training machine.
+    """
     found = load_machine(name)
     if not isinstance(found, MatrixConfig):
         raise ConfigError(f"{name} trains networks as a whole and has no products of its own: give a matrix machine, such as "

@@ -22,10 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gradloom.contracts.matrix_config import MatrixConfig, load_machine
 from gradloom.host.commands.cli_arguments import positive
 from gradloom.host.files import write_json
-from gradloom.host.offload.matrix_device import MatrixDevice, RtlDevice, TwinDevice
+from gradloom.host.offload.matrix_device import MatrixDevice, RtlDevice, TwinDevice, load_matrix_config
 from gradloom.host.offload.offloaded import offload
 from gradloom.verif.checkout import DOCS
 from gradloom.verif.experiments.radio_data import normal
@@ -194,6 +193,7 @@ def run_task(name: str, config: str | None = None, steps: int | None = None, for
     """
     task = TASKS[name]
     steps, machine = steps or task.steps, config or task.config
+    macs = load_matrix_config(machine).macs
     exact, twin = _trained(task, steps, None, format), _trained(task, steps, TwinDevice(), format)
     device = RtlDevice(machine)
     try:
@@ -202,15 +202,8 @@ def run_task(name: str, config: str | None = None, steps: int | None = None, for
     finally:
         device.close()
     assert found["digest"] == twin["digest"], f"{name}: {machine} ends with {found['digest']}, its twin with {twin['digest']}"
-    macs = _macs(machine)
     return {"task": name, "title": task.title, "machine": machine, "macs": macs, "format": format, "steps": steps, "float32": exact,
             "twin": twin, "rtl": found | {"cycles": cycles, "use": round(useful / (cycles * macs), 4)}}
-
-
-def _macs(machine: str) -> int:
-    config = load_machine(machine)
-    assert isinstance(config, MatrixConfig)
-    return config.macs
 
 
 def table(kept: Sequence[dict[str, Any]]) -> str:

@@ -109,6 +109,28 @@ def test_transfers_are_whole_beats_within_the_memories_and_the_layout(name):
                 stored |= places
 
 
+@pytest.mark.parametrize(("name", "depth"), [("fox-2", "w_depth"), ("fox-2", "p_depth"), ("darkfpga-4x2", "x_depth"),
+                                             ("barista-4x4x8", "p_depth")])
+def test_a_memory_that_holds_no_block_is_told_and_the_least_that_does_works(name, depth):
+    preset = load_machine(name)
+    least = next(size for size in (1, 2, 4, 8) if _computes(dataclasses.replace(preset, **{depth: size})))
+    if least > 1:
+        with pytest.raises(UserError, match=rf"^no block of a product fits {name}: w_depth, x_depth or p_depth .* is too small"):
+            plan_product(dataclasses.replace(preset, **{depth: least // 2}), 6, 7, 8)
+
+
+def _computes(config):
+    """Whether there is a plan; it gives the right sums then, in whatever order engines come."""
+    try:
+        plan = plan_product(config, 6, 7, 8)
+    except UserError:
+        return False
+    depths = {name: getattr(config, name) for name in ("w_depth", "x_depth", "p_depth")}
+    _, plan, layout, dram, expected = case(config.name, 6, 7, 8, **depths)
+    run_interleaved(config, dram, plan.instructions(layout), 1)
+    return np.array_equal(plan.unpack(bytes(dram[layout.p:])), expected)
+
+
 def test_a_product_that_is_none_is_refused():
     config = load_machine("fox-4")
     with pytest.raises(UserError, match=r"^a product needs at least one row, column and term: K is 0$"):
